@@ -1,0 +1,59 @@
+"""A trace made ready for the simulator: arrays of requests, who waits for whom, and the tree of their blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentctl.trace import PrefixTree
+
+REPLAYS = ("timestamps", "causal", "thinktime", "closed-loop")
+
+AT_ARRIVAL, AFTER_END, AFTER_START = 0, 1, 2  # Requests.release
+
+
+class Requests(NamedTuple):
+    """One value per request, in workload order (by logged arrival). Times are seconds.
+
+    release    AT_ARRIVAL: when logged (not before the `deps` ended); AFTER_END: `gap` after the last of its `deps`
+               ended; AFTER_START: `gap` after its dependency's own arrival
+    deps       numbers of the requests that release request r: deps[deps_start[r]:deps_start[r + 1]]
+    """
+
+    arrival: NDArray[np.float64]
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]  # at least 1
+    session: NDArray[np.int32]
+    turn: NDArray[np.int32]
+    parent: NDArray[np.int32]  # the earlier request whose prompt this one extends, -1
+    release: NDArray[np.int8]
+    gap: NDArray[np.float64]
+    deps_start: NDArray[np.int64]  # n + 1
+    deps: NDArray[np.int32]
+    tip: NDArray[np.uint32]  # last node of its chain, 0: no blocks
+    confirmed_child: NDArray[
+        np.int32
+    ]  # the first request whose parent is this one, -1: it names the output's KV
+    priority: NDArray[np.int32]  # smaller is served first, as in vLLM
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests with the tree of their blocks. `counts` says what was left out and why, and what was assumed."""
+
+    requests: Requests
+    tree: PrefixTree
+    block_tokens: int | None  # tokens per block of the tree
+    request_ids: list[str]
+    session_ids: list[str]  # by session number
+    replay: str  # REPLAYS
+    counts: dict[str, int]
+    trace_name: str = ""
+    trace_digest: str = ""
+
+    @property
+    def n_requests(self) -> int:
+        return int(self.requests.arrival.size)
