@@ -1,12 +1,12 @@
 """Hand-made trace datasets for tests: rows in, a complete NAME.trace folder out.
 
     trace = write_dataset(tmp_path / "two.trace", [
-        {"arrival_s": 0.0, "session_id": "a", "blocks": [1, 2], "prompt_tokens": 32, "output_tokens": 5, "e2e_s": 2.0},
-        {"arrival_s": 9.0, "session_id": "a", "blocks": [1, 2, 3], "prompt_tokens": 48, "output_tokens": 5},
+        {"arrival_s": 0.0, "session_id": "a", "blocks": [1, 2], "output_tokens": 5, "e2e_s": 2.0},
+        {"arrival_s": 9.0, "session_id": "a", "blocks": [1, 2, 3], "prompt_tokens": 42, "output_tokens": 5},
     ], block_tokens=16)
 
 A row takes the columns of schema.REQUESTS, plus `blocks`: its block ids from the root ([] none, absent:
-unknown). Everything but `arrival_s` may be left out. What a real ingest would derive is derived here by the
+unknown), whole blocks unless `prompt_tokens` says otherwise. Everything but `arrival_s` may be left out. What a real ingest would derive is derived here by the
 plainest rule (see `_derive`); a value given in the row wins, None included.
 """
 
@@ -41,7 +41,7 @@ DEFAULTS: Row = {
 def write_dataset(
     folder: Path, rows: list[Row], *, block_tokens: int | None = None, meta: dict[str, Any] | None = None
 ) -> Trace:
-    """Write `rows` (sorted here by arrival, ties in the given order) as a dataset; `meta` overrides its keys."""
+    """Write `rows` (sorted here by arrival, ties in the given order); `meta` overrides keys of dataset.json."""
     numbered = [{**DEFAULTS, "source_row": n, **row} for n, row in enumerate(rows, 1)]
     ordered = sorted(numbered, key=lambda row: row["arrival_s"])
     nodes = _plant(ordered, block_tokens)
