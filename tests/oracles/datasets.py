@@ -6,8 +6,9 @@
     ], block_tokens=16)
 
 A row takes the columns of schema.REQUESTS, plus `blocks`: its block ids from the root ([] none, absent:
-unknown), whole blocks unless `prompt_tokens` says otherwise. Everything but `arrival_s` may be left out. What a real ingest would derive is derived here by the
-plainest rule (see `_derive`); a value given in the row wins, None included.
+unknown), whole blocks unless `prompt_tokens` says otherwise. Everything but `arrival_s` may be left out.
+What a real ingest would derive is derived here by the plainest rule (see `_derive`); a value given in the row
+wins, None included.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ DEFAULTS: Row = {
 def write_dataset(
     folder: Path, rows: list[Row], *, block_tokens: int | None = None, meta: dict[str, Any] | None = None
 ) -> Trace:
-    """Write `rows` (sorted here by arrival, ties in the given order); `meta` overrides keys of dataset.json."""
+    """Write `rows` (sorted by arrival, ties as given); `meta` overrides keys of dataset.json."""
     numbered = [{**DEFAULTS, "source_row": n, **row} for n, row in enumerate(rows, 1)]
     ordered = sorted(numbered, key=lambda row: row["arrival_s"])
     nodes = _plant(ordered, block_tokens)
