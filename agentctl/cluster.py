@@ -1,0 +1,246 @@
+"""What is simulated: pools of engines, their router, KV tiers and the network, from a cluster TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from agentctl.errors import ConfigError
+from agentctl.profile import Profile, load_profile, parse_batch_time
+from agentctl.toml import build, check_keys, check_schema, read_toml
+
+CLUSTER_SCHEMA = "agentctl/cluster/1"
+SGLANG_KEYS = (
+    "chunked_prefill_size", "max_prefill_tokens", "mixed_chunk", "conservativeness", "ignore_eos",
+    "page_tokens",
+)  # fmt: skip
+
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Rate = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Engines of one kind. Limits are named as vLLM names them; defaults are those of vLLM's server.
+
+    A pool of another block size than its profile's keeps the memory: kv_blocks is converted, unless given.
+    """
+
+    name: str
+    profile: Profile
+    kv_blocks: Annotated[int, Meta(ge=2)]  # as the engine reports it: one block is never usable
+    block_tokens: Positive
+    role: Literal["both", "prefill", "decode"] = "both"
+    engines: Positive = 1
+    scheduler: Literal["vllm", "sglang"] = "vllm"
+    max_num_batched_tokens: Positive = 8192
+    max_num_seqs: Positive = 256
+    max_model_len: Positive | None = None
+    long_prefill_token_threshold: Count = 0  # 0: off
+    reserve_full_prompt: bool = True
+    watermark: Share = 0.0
+    prefix_caching: bool = True
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    prefill_schedule_interval: Positive = 1
+    chunked_prefill_size: Positive | None = None  # this and the next five: SGLANG_KEYS
+    max_prefill_tokens: Positive | None = None
+    mixed_chunk: bool = False
+    conservativeness: Rate = 1.0
+    ignore_eos: bool = False
+    page_tokens: Positive | None = None
+    power_cap_w: Rate | None = None
+    sm_clock_mhz: Rate | None = None
+    price_per_hour: Annotated[float, Meta(ge=0)] | None = None  # of one engine
+
+    @property
+    def n_gpus(self) -> int:
+        return self.engines * self.profile.tensor_parallel
+
+
+@dataclass(frozen=True)
+class Router:
+    policy: str = "round-robin"
+    params: dict[str, Any] = field(default_factory=dict)
+    gateways: Positive = 1
+    index: Literal["precise", "approximate"] = "precise"
+    index_params: dict[str, Any] = field(default_factory=dict)
+    index_delay_s: Seconds = 0.0
+    metrics_interval_s: Seconds = 0.0  # 0: always fresh
+    tie: Literal["policy", "first", "rotate", "random", "lexicographic"] = "policy"
+
+
+@dataclass(frozen=True)
+class KvTier:
+    """A store of KV behind the engines' own pools. Bandwidths are bytes per second."""
+
+    name: str
+    scope: Literal["engine", "cluster"]
+    capacity_tokens: Positive
+    read_bytes_per_s: Rate
+    write_bytes_per_s: Rate
+    engine_read_bytes_per_s: Rate | None = None  # of one engine's link
+    latency_s: Seconds = 0.0  # once per load; with parallel = n > 0: once per ceil(units / n)
+    parallel: Count = 0
+    unit_tokens: Positive = 256
+    inclusion: Literal["inclusive", "exclusive"] = "inclusive"
+    replacement: Literal["lru"] = "lru"
+    write: Literal["through", "back", "selective"] = "through"
+    write_decode: bool = False
+    use_if_faster: bool = True
+    overlap: Literal["none", "async", "layerwise"] = "async"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The link between pools."""
+
+    bytes_per_s: Rate
+    latency_s: Seconds = 0.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    pools: tuple[Pool, ...]
+    router: Router = field(default_factory=Router)
+    kv_tiers: tuple[KvTier, ...] = ()
+    network: Network | None = None
+
+    @property
+    def n_engines(self) -> int:
+        return sum(pool.engines for pool in self.pools)
+
+    @property
+    def n_gpus(self) -> int:
+        return sum(pool.n_gpus for pool in self.pools)
+
+    def with_engines(self, n: int) -> Cluster:
+        """The same cluster with `n` engines in its only pool."""
+        if len(self.pools) != 1:
+            raise ConfigError("the number of engines can only be varied in a cluster with one pool")
+        return replace(self, pools=(replace(self.pools[0], engines=n),))
+
+
+def load_cluster(path: Path) -> Cluster:
+    """Read cluster.toml; profiles are looked up beside it. Raises ConfigError with `file: [table] key`."""
+    return parse_cluster(read_toml(path), str(path), base=path.parent)
+
+
+def parse_cluster(tables: Mapping[str, Any], file: str, base: Path | None = None) -> Cluster:
+    check_schema(tables, CLUSTER_SCHEMA, file)
+    check_keys(tables, ("schema", "pool", "router", "kv_tier", "network"), f"{file}:")
+    pools = tuple(_pool(table, f"{file}: [pool]", base) for table in _list(tables, "pool", file))
+    if not pools:
+        raise ConfigError("missing", place=f"{file}: [[pool]]")
+    _check_distinct([pool.name for pool in pools], f"{file}: [pool] name")
+    tiers = tuple(build(KvTier, table, f"{file}: [kv_tier]") for table in _list(tables, "kv_tier", file))
+    _check_distinct([tier.name for tier in tiers], f"{file}: [kv_tier] name")
+    network = build(Network, tables["network"], f"{file}: [network]") if "network" in tables else None
+    router = build(Router, tables.get("router", {}), f"{file}: [router]")
+    return Cluster(pools, router, tiers, network)
+
+
+def cluster_of(profile: Profile, engines: int = 1, router: Router | None = None) -> Cluster:
+    """One pool of `engines` engines of `profile`, with default limits."""
+    pool = _pool_of(profile, {"name": "main", "engines": engines}, f"profile {profile.name}:")
+    return Cluster((pool,), router or Router())
+
+
+def check_simulated(cluster: Cluster) -> None:
+    """Raise ConfigError for what this version's simulator cannot do yet: nothing is silently ignored."""
+    for pool in cluster.pools:
+        place = f"[pool] {pool.name}"
+        if pool.role != "both":
+            raise _not_simulated(f'role = "{pool.role}"', place)
+        if pool.scheduler != "vllm":
+            raise _not_simulated(f'scheduler = "{pool.scheduler}"', place)
+        for key in ("power_cap_w", "sm_clock_mhz"):
+            if getattr(pool, key) is not None:
+                raise _not_simulated(key, place)
+    router = cluster.router
+    if router.gateways > 1:
+        raise _not_simulated("gateways above 1", "[router]")
+    if router.index != "precise" or router.index_params:
+        raise _not_simulated("an approximate prefix index", "[router]")
+    for key in ("index_delay_s", "metrics_interval_s"):
+        if getattr(router, key) > 0:
+            raise _not_simulated(f"{key} above 0", "[router]")
+    if cluster.kv_tiers:
+        raise _not_simulated("a KV tier", "[[kv_tier]]")
+    if cluster.network is not None:
+        raise _not_simulated("a network between pools", "[network]")
+
+
+def _not_simulated(what: str, place: str) -> ConfigError:
+    return ConfigError(
+        f"{what} is not simulated yet", place=place, hint="leave it out, or wait for a later version"
+    )
+
+
+def _pool(table: Any, place: str, base: Path | None) -> Pool:
+    if not isinstance(table, Mapping):
+        raise ConfigError("is not a table", place=place)
+    known = [*Pool.__dataclass_fields__, "batch_time"]
+    check_keys(table, known, place)
+    keys = {key: value for key, value in table.items() if key not in ("profile", "batch_time")}
+    if ("profile" in table) == ("batch_time" in table):
+        raise ConfigError(
+            "needs one of `profile` and [pool.batch_time]",
+            place=place,
+            hint='profile = "h100-qwen3-8b", or a path',
+        )
+    if "profile" in table:
+        if not isinstance(table["profile"], str):
+            raise ConfigError(
+                "is not a string", place=f"{place} profile", expected="a path or a preset's name"
+            )
+        profile = load_profile(table["profile"], base)
+    else:
+        batch_time, fit = parse_batch_time(table["batch_time"], f"{place[:-1]}.batch_time]")
+        profile = Profile(batch_time, fit=fit)
+    return _pool_of(profile, keys, place)
+
+
+def _pool_of(profile: Profile, keys: Mapping[str, Any], place: str) -> Pool:
+    """A pool from its own keys and, where it leaves them out, its profile's."""
+    for key in ("block_tokens", "max_num_batched_tokens", "max_num_seqs", "max_model_len"):
+        value = getattr(profile, key)
+        if key not in keys and value is not None:
+            keys = {**keys, key: value}
+    if "block_tokens" not in keys:
+        raise ConfigError("missing, and the profile does not say it", place=f"{place} block_tokens")
+    if "kv_blocks" not in keys:
+        if profile.kv_blocks is None or profile.block_tokens is None:
+            raise ConfigError(
+                "missing, and the profile does not say it",
+                place=f"{place} kv_blocks",
+                hint="the engine prints its number of KV blocks at start",
+            )
+        given = keys["block_tokens"]
+        same_size = not isinstance(given, int) or given == profile.block_tokens
+        blocks = profile.kv_blocks if same_size else profile.kv_blocks * profile.block_tokens // max(given, 1)
+        keys = {**keys, "kv_blocks": blocks}
+    pool = build(Pool, {**keys, "profile": profile}, place)
+    for key in SGLANG_KEYS:
+        if key in keys and pool.scheduler != "sglang":
+            raise ConfigError('belongs to scheduler = "sglang"', place=f"{place} {key}")
+    return pool
+
+
+def _list(tables: Mapping[str, Any], key: str, file: str) -> list[Any]:
+    value = tables.get(key, [])
+    if not isinstance(value, list):
+        raise ConfigError("is one table", place=f"{file}: [{key}]", expected=f"[[{key}]], a list of tables")
+    return value
+
+
+def _check_distinct(names: list[str], place: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{name!r} is used twice", place=place)
