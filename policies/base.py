@@ -1,0 +1,200 @@
+"""What a policy is, how it is found, and how ties break.
+
+A policy is one file of this folder: a function `choose(view, requests, r, my) -> engine` registered by
+`@policy(name, ...)`, with its parameters in a NamedTuple `my`. The function is pure: what it may know stands in
+`view` (agentctl.sim.view.View) and in request r itself. A file that registers a policy is all that it takes;
+nothing lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentctl.errors import ConfigError
+from agentctl.sim.view import View
+from agentctl.toml import suggestion
+from agentctl.workload import Requests
+
+FIRST, ROTATE, RANDOM, LEXICOGRAPHIC = 0, 1, 2, 3
+TIES = ("first", "rotate", "random", "lexicographic")
+
+Choose = Callable[[View, Requests, int, Any], int]
+
+
+class NoParams(NamedTuple):
+    """A policy without parameters and without ties."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy with its parameters. `sees` are the fields of the view that it reads: the signals it needs."""
+
+    name: str
+    choose: Choose
+    my: Any  # NamedTuple; a field `tie` (FIRST, ROTATE ...) is the tie rule, the others are parameters
+    source: str
+    sees: tuple[str, ...]
+    from_profile: Mapping[str, str]  # parameters whose default is a coefficient of the batch-time model
+    explanation: str  # the docstring of its file
+
+    @property
+    def params(self) -> dict[str, float]:
+        """Parameters by name, without the tie rule. NaN: taken from the profile, which is not known yet."""
+        return {key: value for key, value in self.my._asdict().items() if key != "tie"}
+
+    @property
+    def tie(self) -> str | None:
+        """The tie rule by name, None when the policy cannot tie."""
+        return TIES[self.my.tie] if hasattr(self.my, "tie") else None
+
+    @property
+    def n_signals(self) -> int:
+        return len(self.sees)
+
+
+_registry: dict[str, Policy] = {}
+
+
+def policy(
+    name: str,
+    *,
+    params: type = NoParams,
+    source: str,
+    sees: tuple[str, ...] = (),
+    from_profile: Mapping[str, str] | None = None,
+) -> Callable[[Choose], Choose]:
+    """Register `choose` under `name`, with the defaults of `params`."""
+
+    def register(choose: Choose) -> Choose:
+        explanation = inspect.cleandoc(inspect.getmodule(choose).__doc__ or "")  # type: ignore[union-attr]
+        _registry[name] = Policy(name, choose, params(), source, sees, from_profile or {}, explanation)
+        return choose
+
+    return register
+
+
+def policy_names() -> list[str]:
+    """All names, sorted; imports every file of the folder."""
+    import agentctl.policies as folder
+
+    for module in pkgutil.iter_modules(folder.__path__):
+        if module.name != "base":
+            importlib.import_module(f"{folder.__name__}.{module.name}")
+    return sorted(_registry)
+
+
+def load_policy(
+    name: str,
+    params: Mapping[str, Any] | None = None,
+    tie: str = "policy",
+    batch_time: Any = None,
+) -> Policy:
+    """The policy `name` with `params` over its defaults.
+
+    tie         policy (its own rule) | first | rotate | random | lexicographic
+    batch_time  estimators.batch_time.BatchTime, from which some parameters take their default
+
+    Raises ConfigError for an unknown name, parameter or value.
+    """
+    if name not in _registry and name not in policy_names():
+        raise ConfigError("unknown policy", place=f"policy {name}", hint=suggestion(name, _registry))
+    found = _registry[name]
+    my = found.my
+    if batch_time is not None:
+        my = my._replace(**{mine: getattr(batch_time, theirs) for mine, theirs in found.from_profile.items()})
+    my = my._replace(**_checked(found, params or {}))
+    if tie != "policy":
+        if tie not in TIES:
+            raise ConfigError(f"is {tie!r}", place="tie", expected=" or ".join(("policy", *TIES)))
+        if found.tie is not None:
+            my = my._replace(tie=TIES.index(tie))
+    return replace(found, my=my)
+
+
+def _checked(found: Policy, params: Mapping[str, Any]) -> dict[str, float]:
+    for key, value in params.items():
+        place = f"policy {found.name}: {key}"
+        if key == "tie":
+            raise ConfigError("is not a parameter", place=place, hint="the tie rule is `tie` of [router]")
+        if key not in found.params:
+            hint = suggestion(key, found.params) if found.params else "it has no parameters"
+            raise ConfigError("unknown parameter", place=place, hint=hint)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ConfigError(f"is {value!r}", place=place, expected="a finite number")
+    return {key: float(value) for key, value in params.items()}
+
+
+# Ties. Everything below also compiles in numba's nopython mode.
+
+
+def pick_least(
+    score: NDArray[Any], then: NDArray[Any], view: View, requests: Requests, r: int, tie: int
+) -> int:
+    """The engine with the least `score`; among equal ones the least `then`; then by the tie rule.
+
+    first          the lowest engine number
+    rotate         the first tied engine after the router's last choice, in a circle
+    random         by a hash of the seed and the request's number: the same for every policy
+    lexicographic  the least engine number as text, as routers sort names: 0, 1, 10, 11, 2
+    """
+    least, second, n_tied = score[0], then[0], 0
+    for engine in range(score.size):
+        if score[engine] < least or (score[engine] == least and then[engine] < second):
+            least, second, n_tied = score[engine], then[engine], 1
+        elif score[engine] == least and then[engine] == second:
+            n_tied += 1
+    wanted = 0
+    if tie == RANDOM:
+        wanted = tie_hash(view.seed, r) % n_tied
+    start = (view.last_chosen + 1) % score.size if tie == ROTATE else 0
+    chosen = -1
+    for step in range(score.size):
+        engine = (start + step) % score.size
+        if score[engine] != least or then[engine] != second:
+            continue
+        if tie == LEXICOGRAPHIC:
+            if chosen < 0 or comes_before(engine, chosen):
+                chosen = engine
+        elif wanted == 0:
+            return engine
+        else:
+            wanted -= 1
+    return chosen
+
+
+def tie_hash(seed: int, r: int) -> int:
+    """A well mixed number below 2^32 of the seed and the request's number."""
+    return _mix(_mix(seed & 0xFFFFFFFF) ^ (r & 0xFFFFFFFF))
+
+
+def _mix(x: int) -> int:
+    """32-bit finaliser with multipliers below 2^31, so that products stay within int64 (hash-prospector's
+    16-21f0aaad-15-735a2d97-15)."""
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+    return x ^ (x >> 15)
+
+
+def comes_before(a: int, b: int) -> bool:
+    """Whether the decimal text of `a` sorts before that of `b` (both >= 0)."""
+    digits_a, digits_b = 10, 10  # 10 to the number of digits
+    while digits_a <= a:
+        digits_a *= 10
+    while digits_b <= b:
+        digits_b *= 10
+    padded_a, padded_b = a * digits_b, b * digits_a  # the same number of digits, zeros at the end
+    return padded_a < padded_b or (padded_a == padded_b and digits_a < digits_b)
+
+
+def no_second(view: View) -> NDArray[np.int64]:
+    """For policies without a second criterion: equal everywhere."""
+    return np.zeros(view.waiting_requests.size, dtype=np.int64)

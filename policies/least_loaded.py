@@ -1,0 +1,24 @@
+"""Least loaded: the engine with the smallest batch, queue included.
+
+Balances the number of requests b = waiting + running; blind to how long they are and to where KV lives.
+Source: llm-d's queue and running-request scorers are single-signal relatives. Sees: waiting and running requests.
+Ties rotate: a fixed order costs 12-21 % of p99 TTFT at low load (BLIS study).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agentctl.policies.base import ROTATE, no_second, pick_least, policy
+from agentctl.sim.view import View
+from agentctl.workload import Requests
+
+
+class Params(NamedTuple):
+    tie: int = ROTATE
+
+
+@policy("least-loaded", params=Params, source="folklore", sees=("waiting_requests", "running_requests"))
+def choose(view: View, requests: Requests, r: int, my: Params) -> int:
+    batch = view.waiting_requests + view.running_requests
+    return pick_least(batch, no_second(view), view, requests, r, my.tie)
