@@ -1,9 +1,9 @@
 """What a policy is, how it is found, and how ties break.
 
 A policy is one file of this folder: a function `choose(view, requests, r, my) -> engine` registered by
-`@policy(name, ...)`, with its parameters in a NamedTuple `my`. The function is pure: what it may know stands in
-`view` (agentctl.sim.view.View) and in request r itself. A file that registers a policy is all that it takes;
-nothing lists them.
+`@policy(name, ...)`, with its parameters in a NamedTuple `my`. The function is pure: what it may know
+stands in `view` (agentctl.sim.view.View) and in request r itself. A file that registers a policy is all
+that it takes; nothing lists them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Least loaded: the engine with the smallest batch, queue included.
 
 Balances the number of requests b = waiting + running; blind to how long they are and to where KV lives.
-Source: llm-d's queue and running-request scorers are single-signal relatives. Sees: waiting and running requests.
-Ties rotate: a fixed order costs 12-21 % of p99 TTFT at low load (BLIS study).
+Source: llm-d's queue and running-request scorers are single-signal relatives. Sees: waiting and running
+requests. Ties rotate: a fixed order costs 12-21 % of p99 TTFT at low load (BLIS study).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """LMetric: pending prefill times batch size, no weights to tune.
 
-score = P (b + 1), least wins, where P is what the engine would have to prefill with this request (queued prefill
-tokens plus the prompt tokens that it does not hold) and b its batch size, queue included. P stands for TTFT,
-b for TPOT. The queue belongs into P: several ports drop it and choose differently.
+score = P (b + 1), least wins, where P is what the engine would have to prefill with this request (queued
+prefill tokens plus the prompt tokens that it does not hold) and b its batch size, queue included. P
+stands for TTFT, b for TPOT. The queue belongs into P: several ports drop it and choose differently.
 
-Source: LMetric (arXiv 2603.15202, OSDI'26), section 3. Sees: pending prefill tokens, hit tokens, waiting and
-running requests. Ties: a full hit on an idle engine scores 0 whatever else, possibly on several engines; the
-smaller batch wins, then they rotate (the paper does not say).
+Source: LMetric (arXiv 2603.15202, OSDI'26), section 3. Sees: pending prefill tokens, hit tokens, waiting
+and running requests. Ties: a full hit on an idle engine scores 0 whatever else, possibly on several
+engines; the smaller batch wins, then they rotate (the paper does not say).
 """
 
 from __future__ import annotations

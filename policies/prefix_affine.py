@@ -1,8 +1,8 @@
 """Prefix-affine: the engine that holds the longest prefix of the prompt.
 
 Keeps KV reuse at its most and looks at no load at all, so that a popular prefix overloads its holder.
-Source: the pure form of every prefix-aware router. Sees: hit tokens. A prompt that nobody holds is a tie of all
-engines: ties rotate, which spreads new sessions like round robin.
+Source: the pure form of every prefix-aware router. Sees: hit tokens. A prompt that nobody holds is a tie
+of all engines: ties rotate, which spreads new sessions like round robin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Round robin: every engine in turn.
 
-The baseline of every comparison: knows nothing, balances counts of requests, ignores their size and their KV.
-Source: folklore. Sees: nothing but its own last choice. Parameters: none. Cannot tie.
+The baseline of every comparison: knows nothing, balances counts of requests, ignores their size and
+their KV. Source: folklore. Sees: nothing but its own last choice. Parameters: none. Cannot tie.
 """
 
 from __future__ import annotations

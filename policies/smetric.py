@@ -1,14 +1,15 @@
 """SMetric: place a new session by load, keep its later turns where their KV lives, as long as the SLO allows.
 
-The prefill time of n new tokens in a context of L is T(n, L) = c_linear n + c_attention n (L - n/2). An engine's
-cost for a request is the backlog of prefill seconds already there plus T of what it does not hold. A first turn
-goes to the least cost. A later turn goes to the engine with the longest hit ("home"), unless its KV is gone (the
-hit is below `hit_ratio` of what the session left) or home cannot meet the TTFT SLO: then it is placed like a
-first turn, and the session's next turns find their KV there. No session table is kept.
+The prefill time of n new tokens in a context of L is T(n, L) = c_linear n + c_attention n (L - n/2). An
+engine's cost for a request is the backlog of prefill seconds already there plus T of what it does not
+hold. A first turn goes to the least cost. A later turn goes to the engine with the longest hit ("home"),
+unless its KV is gone (the hit is below `hit_ratio` of what the session left) or home cannot meet the
+TTFT SLO: then it is placed like a first turn, and the session's next turns find their KV there. No
+session table is kept.
 
-Source: SMetric (arXiv 2607.08565), version 2. Sees: pending prefill (tokens and pairs), hit tokens, and of the
-request its turn and the KV that its session should find. Where the paper is silent (slack, hit_ratio, ties) the
-defaults are ours. Ties of cost rotate; equal hits go to the smaller backlog first.
+Source: SMetric (arXiv 2607.08565), version 2. Sees: pending prefill (tokens and pairs), hit tokens, and
+of the request its turn and the KV that its session should find. Where the paper is silent (slack,
+hit_ratio, ties) the defaults are ours. Ties of cost rotate; equal hits go to the smaller backlog first.
 
     slack            1.0       share of the SLO that home may use before the session moves
     hit_ratio        0.7       of the expected hit; below it the KV counts as evicted
