@@ -1,8 +1,8 @@
 """What an analyzer is, what it may be asked, and how the analyzers of this folder are found.
 
-An analyzer is a module of this folder with four names: `NAME` (its key in the JSON), `ORDER` (its place in the
-report), `analyze(trace, options)` and `describe(result)`. Nothing is registered by hand: a new file is a new
-analyzer. Modules without `NAME` are helpers of the others.
+An analyzer is a module of this folder with four names: `NAME` (its key in the JSON), `ORDER` (its place in
+the report), `analyze(trace, options)` and `describe(result)`. Nothing is registered by hand: a new file is a
+new analyzer. Modules without `NAME` are helpers of the others.
 """
 
 from __future__ import annotations

@@ -1,0 +1,19 @@
+"""Numbers inside the sentences of a section; values beside a unit are left to the renderer."""
+
+from __future__ import annotations
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def seconds(value: float) -> str:
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if value >= 2 * size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g} s" if value >= 1 or value == 0 else f"{value * 1e3:.3g} ms"
+
+
+def count(n: int, noun: str) -> str:
+    """'1 session', '1,234 sessions'."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
