@@ -1,14 +1,20 @@
-"""Sessions of a log: test the ids it has, or derive them from block chains.
+"""Sessions of a log that has no ids: derived from the block chains of its prompts.
 
-Everything here works on rows sorted by (arrival, file digest, row) and on the prefix tree of the dataset:
-node 0 is the root, `parent_node[node] < node`, `depth[node]` is the number of blocks from the root.
+A request continues an earlier one when its chain contains the earlier one's full blocks and its prompt is
+long enough to hold the earlier prompt and output. That alone puts everybody who shares a system prompt into
+one session, so a *fan-out guard* F cuts the walk at blocks with more than F distinct successors: a shared
+template branches widely, a conversation does not.
+
+Everything works on rows sorted by (arrival, file digest, row) and on the prefix tree of the dataset: node 0
+is the root, `parent_node[node] < node`, `depth[node]` counts blocks from the root.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
@@ -18,7 +24,11 @@ I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 
 NO_TIP = 0xFFFFFFFF  # chain unknown; 0 is "no block"
-MAX_FANOUT = 8
+MAX_FANOUT = (
+    8  # on a plateau of the Mooncake conversation trace: 8,460 sessions at 4, 8,294 at 8, 8,262 at 64
+)
+NO_GUARD = np.iinfo(np.int32).max
+LENGTH_SLACK = 8  # tokens by which prompt + output may exceed the next prompt (think tags, templates)
 BAND = (2, 4, 8, 64)
 
 
@@ -27,21 +37,15 @@ class BlockChains(NamedTuple):
 
     parent_row: I64  # the earlier request that this one continues, -1
     session: I64  # numbered from 0 in order of their first row
-    confidence: F32  # 0..1
+    confidence: F32  # 0..1, see `link_confidence`
 
 
 class BandRow(NamedTuple):
-    max_fanout: int | None
+    """How many sessions one guard finds."""
+
+    max_fanout: int | None  # None: no guard
     sessions: int
     multi_turn: int  # sessions of two or more requests
-
-
-class IdTest(NamedTuple):
-    """What came of testing a log's session ids."""
-
-    accepted: bool
-    reason: str | None  # a sentence, when rejected
-    numbers: dict[str, Any]  # plain JSON values for dataset.json
 
 
 def derive_block_chain_sessions(
@@ -54,8 +58,33 @@ def derive_block_chain_sessions(
     block_tokens: int,
     max_fanout: int | None = MAX_FANOUT,
 ) -> BlockChains:
-    """Stub."""
-    raise NotImplementedError
+    """The session and the parent of every row.
+
+    arrival        f64[n] s, not decreasing: the order of the rows is "earlier"
+    prompt, output i64[n] tokens, -1 unknown. A row without prompt is alone; of one without output only the
+                   prompt must fit into the next prompt, which is a weaker test
+    tip            u32[n] last node of the chain (the partial tail included), NO_TIP unknown
+    parent_node    u32[m], depth i32[m]
+    block_tokens   tokens per block
+    max_fanout     F; None: no guard
+
+    Walk from the row's deepest full block (prompt // block_tokens) towards the root, up to the first node
+    with more than F successors (counted over the whole trace, tails included). Stop at the first node where
+    the full blocks of earlier requests end whose prompt + output <= prompt + LENGTH_SLACK. Of these take one
+    that nobody continues yet if there is one, then the longest prompt + output, then the latest.
+
+    Precision 1.00 and recall 0.93 (16-token blocks) or 0.67 (512) on tau-bench conversations with F = 2..8.
+    Time O(n log n + m + nodes tried); a node tries all its requests in one search, however many they are.
+    """
+    assert arrival.size < 2 or bool(np.all(arrival[1:] >= arrival[:-1])), "rows must be sorted by arrival"
+    guard = NO_GUARD if max_fanout is None else max_fanout
+    full = last_full_node(prompt, tip, parent_node, depth, block_tokens)
+    total = prompt + np.maximum(output, 0)
+    order = np.lexsort((total, full))  # stable: equal totals stay in row order
+    parent_row, widest = _continue(prompt, total, full, order, parent_node, fanout(parent_node), guard)
+    return BlockChains(
+        parent_row, number_sessions(parent_row), link_confidence(parent_row, widest, max_fanout)
+    )
 
 
 def session_band(
@@ -68,23 +97,170 @@ def session_band(
     block_tokens: int,
     fanouts: tuple[int | None, ...] = BAND,
 ) -> list[BandRow]:
-    """Stub."""
-    raise NotImplementedError
+    """Number of sessions for several guards: how much the answer depends on F."""
+    rows = []
+    for max_fanout in fanouts:
+        chains = derive_block_chain_sessions(
+            arrival, prompt, output, tip, parent_node, depth, block_tokens, max_fanout
+        )
+        sizes = np.bincount(chains.session)
+        rows.append(BandRow(max_fanout, sizes.size, int((sizes > 1).sum())))
+    return rows
 
 
-def check_explicit_ids(
-    session_key: I64,
-    arrival: F64,
-    end: F64,
-    tip: U32,
-    parent_node: U32,
-    chain_session: I64 | None,
-) -> IdTest:
-    """Test session ids (log_formats: four rules).
+def fanout(parent_node: U32) -> I32:
+    """Distinct successors of every node over the whole trace, partial tails included (i32[m])."""
+    return np.bincount(parent_node[1:], minlength=parent_node.size).astype(np.int32)
 
-    session_key    i64[n], -1 where the log has none
-    end            f64[n], NaN unknown
-    tip            u32[n], NO_TIP unknown; parent_node u32[m] (a single root when the log has no chains)
-    chain_session  i64[n], BlockChains.session (or message chains) of the same rows; None without chains
+
+def link_confidence(parent_row: I64, widest: I32, max_fanout: int | None) -> F32:
+    """How far the widest node on the way to the match lies from the guard: 0 at the guard, 1 far away.
+
+    A link over fan-out w <= F: 1 - w/(F + 1). A match that the guard cut off, w > F: 1 - (F + 1)/w. No match
+    even without a guard (w = 0): 1. Without a guard (None) F is the widest node that any link passed.
+    It ranks rows; it is not a probability.
     """
-    raise NotImplementedError
+    guard = int(widest.max(initial=0)) if max_fanout is None else max_fanout
+    w = widest.astype(np.float64)
+    linked, cut = 1.0 - w / (guard + 1), 1.0 - (guard + 1) / np.maximum(w, 1.0)
+    return np.where(parent_row >= 0, linked, np.where(w > guard, cut, 1.0)).astype(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def number_sessions(parent_row):
+    """Session of every row (i64[n]), numbered in order of first row; `parent_row[i] < i`, -1 starts one."""
+    session = np.empty(parent_row.size, np.int64)
+    count = 0
+    for row in range(parent_row.size):
+        if parent_row[row] < 0:
+            session[row] = count
+            count += 1
+        else:
+            session[row] = session[parent_row[row]]
+    return session
+
+
+@njit(cache=True, nogil=True)
+def last_full_node(prompt, tip, parent_node, depth, block_tokens):
+    """Deepest node of each row's chain that stands for a full block (u32[n]); 0 if none or prompt unknown."""
+    full = np.zeros(tip.size, np.uint32)
+    for row in range(tip.size):
+        if tip[row] == NO_TIP or prompt[row] < 0:
+            continue
+        node = tip[row]
+        while depth[node] > prompt[row] // block_tokens:
+            node = parent_node[node]
+        full[row] = node
+    return full
+
+
+@njit(cache=True, nogil=True)
+def _nearest_end(full, parent_node, fanout):
+    """For every node the nearest node at or above it where a request's full blocks end (0: none), and the
+    most successors of any node from here to there."""
+    ends = np.zeros(parent_node.size, np.bool_)
+    for node in full:
+        ends[node] = True
+    ends[0] = False
+    end = np.zeros(parent_node.size, np.uint32)
+    widest = np.zeros(parent_node.size, np.int32)
+    for node in range(1, parent_node.size):
+        if ends[node]:
+            end[node], widest[node] = node, fanout[node]
+        else:
+            end[node] = end[parent_node[node]]
+            widest[node] = max(fanout[node], widest[parent_node[node]])
+    return end, widest
+
+
+@njit(cache=True, nogil=True)
+def _continue(prompt, total, full, order, parent_node, fanout, guard):
+    """Parent of every row (-1), and the most successors of any node on the way to the first match (0: none).
+
+    `order` sorts the rows by (full, total, row), so that the requests of one node are a range of places.
+    Marks there tell which have arrived and are not continued yet (`fresh`), and which are (`used`).
+    The walk goes on past the guard only to learn what it cut off.
+    """
+    n = full.size
+    end, widest = _nearest_end(full, parent_node, fanout)
+    first = np.zeros(parent_node.size + 1, np.int64)
+    for node in full:
+        first[node + 1] += 1
+    first = np.cumsum(first)
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    fresh, used = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
+    arrived = np.zeros(parent_node.size, np.bool_)
+    match, passed = np.full(n, -1, np.int64), np.zeros(n, np.int32)
+    for row in range(n):
+        limit = prompt[row] + LENGTH_SLACK
+        node, wide = end[full[row]], widest[full[row]]
+        while node != 0:
+            if arrived[node]:
+                low = first[node]
+                high = low + _count_not_above(total, order, low, first[node + 1], limit)
+                unused = _last_mark(fresh, low, high)
+                found = unused if unused >= 0 else _last_mark(used, low, high)
+                if found >= 0:
+                    passed[row] = wide
+                    if wide <= guard:
+                        match[row] = order[found]
+                        if unused >= 0:
+                            _mark(fresh, unused, -1)
+                            _mark(used, unused, 1)
+                    break
+            above = parent_node[node]
+            node, wide = end[above], max(wide, widest[above])
+        if full[row] != 0:
+            arrived[full[row]] = True
+            _mark(fresh, place[row], 1)
+    return match, passed
+
+
+@njit(cache=True, nogil=True)
+def _count_not_above(total, order, low, high, limit):
+    """How many of order[low:high] have a total of at most `limit`; totals do not decrease."""
+    start = low
+    while low < high:
+        middle = (low + high) // 2
+        if total[order[middle]] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low - start
+
+
+@njit(cache=True, nogil=True)
+def _mark(marks, place, change):
+    """Add to a Fenwick tree of counts, in place."""
+    i = place + 1
+    while i < marks.size:
+        marks[i] += change
+        i += i & -i
+
+
+@njit(cache=True, nogil=True)
+def _marks_before(marks, place):
+    count = 0
+    while place > 0:
+        count += marks[place]
+        place -= place & -place
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _last_mark(marks, low, high):
+    """Last marked place in low..high-1, -1 if none."""
+    wanted = _marks_before(marks, high)
+    if wanted == _marks_before(marks, low):
+        return -1
+    step = 1
+    while step * 2 < marks.size:
+        step *= 2
+    place = 0
+    while step > 0:  # the largest prefix with fewer than `wanted` marks
+        if place + step < marks.size and marks[place + step] < wanted:
+            place += step
+            wanted -= marks[place]
+        step //= 2
+    return place
