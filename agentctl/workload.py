@@ -1,4 +1,4 @@
-"""A trace made ready for the simulator: arrays of requests, who waits for whom, and the tree of their blocks."""
+"""A trace made ready for the simulator: arrays of requests, who waits for whom, the tree of their blocks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ AT_ARRIVAL, AFTER_END, AFTER_START = 0, 1, 2  # Requests.release
 class Requests(NamedTuple):
     """One value per request, in workload order (by logged arrival). Times are seconds.
 
-    release    AT_ARRIVAL: when logged (not before the `deps` ended); AFTER_END: `gap` after the last of its `deps`
-               ended; AFTER_START: `gap` after its dependency's own arrival
+    release    AT_ARRIVAL: when logged, but not before the `deps` ended; AFTER_END: `gap` after the last of its
+               `deps` ended; AFTER_START: `gap` after its dependency's own arrival
     deps       numbers of the requests that release request r: deps[deps_start[r]:deps_start[r + 1]]
     """
 
@@ -34,15 +34,13 @@ class Requests(NamedTuple):
     deps_start: NDArray[np.int64]  # n + 1
     deps: NDArray[np.int32]
     tip: NDArray[np.uint32]  # last node of its chain, 0: no blocks
-    confirmed_child: NDArray[
-        np.int32
-    ]  # the first request whose parent is this one, -1: it names the output's KV
+    confirmed_child: NDArray[np.int32]  # first request whose parent this is, -1: names the output's KV
     priority: NDArray[np.int32]  # smaller is served first, as in vLLM
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests with the tree of their blocks. `counts` says what was left out and why, and what was assumed."""
+    """Requests with the tree of their blocks. `counts` says what was left out, why, and what was assumed."""
 
     requests: Requests
     tree: PrefixTree

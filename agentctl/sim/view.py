@@ -1,7 +1,7 @@
 """What a router can see at the moment it places one request.
 
-Arrays have one value per engine. Engine metrics are those of the last publish (always fresh for now), counters
-of the router itself are exact. Never an engine's private state, never the future.
+Arrays have one value per engine. Engine metrics are those of the last publish (always fresh for now), the
+router's own counters are exact. Never an engine's private state, never the future.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ class View(NamedTuple):
                              admission, what really remains afterwards; chunks in flight count until their end
     pending_prefill_pairs    sum over the same requests of n * (L - n/2), n tokens remaining of a context of L
                              (attention work; SMetric's T_pre)
-    context_tokens           KV tokens of the requests on the engine; a waiting request counts its prompt
-    hit_tokens               prompt tokens of this request that the engine holds: whole blocks, at most prompt - 1
+    context_tokens           prompt and output tokens so far of the requests on the engine, waiting ones included
+    kv_used_blocks           blocks of running requests, the batch in flight included
+    hit_tokens               prompt tokens of this request that the engine holds: whole blocks, at most
+                             prompt - 1. Blocks appear, and evicted ones vanish, at the end of the batch
     inflight_requests        the router's own: sent and not finished
-    inflight_prefill_tokens  the router's own: uncached tokens (hit at dispatch) of those without a first token
+    inflight_prefill_tokens  the router's own: uncached tokens (hit at dispatch) until the first token
     expected_hit             tokens of this request that its session should find: whole blocks of the prefix
                              parent's prompt and output, at most the prompt; 0 in a first turn
     """
