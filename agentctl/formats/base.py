@@ -1,0 +1,205 @@
+"""What a log reader is, how readers are found, and how a file's format is recognised.
+
+A reader is one file in this folder with:
+
+    NAME                        the name for --format
+    TITLE                       one line for people
+    recognises(sample) -> bool  does this text look like mine? Readers must not overlap.
+    read(reading) -> batches    yields Batch after Batch; bad records go to reading.reject
+    ONE_RECORD_A_LINE = False   only where a line may give several records
+
+Nothing is registered by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from agentctl.errors import UnknownFormatError
+from agentctl.ingest.ids import Ids
+from agentctl.ingest.quarantine import Quarantine
+from agentctl.ingest.source import Chunk, Source
+
+TimeOrigin = Literal["absolute", "relative", "session"]
+
+
+class Batch(NamedTuple):
+    """Some records of a file, column by column.
+
+    lines    i64[n], where each record stands (line, or record of a Parquet file), from 1
+    columns  by name in schema.REQUESTS, or in TRANSPORT below; integers -1, floats NaN, lists None = unknown
+    ids      block chains, or None where the format has none
+    """
+
+    lines: NDArray[np.int64]
+    columns: dict[str, NDArray[Any] | list[Any]]
+    ids: Ids | None = None
+
+
+# Columns that readers hand over beside those of schema.REQUESTS; ingest turns them into the schema's.
+TRANSPORT = {
+    "arrival_ns": "int64",  # required: since the epoch, the log's start or the session's start (time_origin)
+    "think_s": "float64",  # the format's own gap between the previous turn's end and this arrival
+    "turn_number": "int32",  # the format's own turn, from 0
+    "link": "string",  # the format's own name of this request ...
+    "parent_link": "string",  # ... and of the one that it continues
+    "spawn_link": "string",  # ... and of the one that started this sub-agent
+    "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
+    "block_count_known": "bool",  # an empty chain is a known chain of no blocks
+}
+
+
+@dataclass
+class ReadOptions:
+    """What the user said about the files."""
+
+    column_map: Mapping[str, str] = field(default_factory=dict)  # schema column -> field of the file
+    block_tokens: int | None = None
+    json_document: bool = False  # the file is one JSON document (array or object), not JSON lines
+
+
+@dataclass
+class Reading:
+    """One file being read: where readers find the text and leave what they learn about it."""
+
+    source: Source
+    quarantine: Quarantine
+    options: ReadOptions
+    time_origin: TimeOrigin = "relative"
+    tz_assumed: str | None = None
+    hash_scope: str = "global"
+    hash_kind: str = "engine"
+    n_blank_lines: int = 0
+    n_header_lines: int = 0
+    n_continuation_lines: int = 0  # further lines of records that span several (quoted CSV cells)
+    n_dropped_lines: int = 0
+    n_records: int = 0  # good ones
+    dropped: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The file's text; a JSON document is cut into one object a line first."""
+        if not self.options.json_document:
+            yield from self.source.chunks()
+            return
+        data = _document_lines(self.source.document(), self.source.name)
+        yield Chunk(data, 1, data.count(b"\n") + 1, 0)
+
+    def reject(self, chunk: Chunk | None, line: int, reason: str, path: str | None = None) -> None:
+        """Set one record aside."""
+        offset, length = chunk.locate(line) if chunk else (0, 0)
+        self.quarantine.add(line, offset, length, reason, path)
+
+    def drop(self, reason: str, n: int = 1) -> None:
+        """Count records that are understood and left out on purpose."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + n
+        self.n_dropped_lines += n
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning of a file, for recognition."""
+
+    text: bytes
+    whole: bool = False  # the sample is all of the file
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """Whole lines that are not blank, at most 20."""
+        lines = self.text.split(b"\n")
+        if not self.whole and len(lines) > 1:
+            lines = lines[:-1]
+        return [line.strip() for line in lines if line.strip()][:20]
+
+    @cached_property
+    def objects(self) -> list[dict[str, Any]]:
+        """The JSON objects among the lines. A line longer than the sample is read as far as it goes."""
+        found = []
+        for line in self.lines:
+            try:
+                value = msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+        return found
+
+    @cached_property
+    def csv_header(self) -> list[str]:
+        """Cells of the first line when it has commas and is not JSON; else empty."""
+        if not self.lines or self.lines[0][:1] in b"{[" or b"," not in self.lines[0]:
+            return []
+        try:
+            return [cell.strip() for cell in next(csv.reader([self.lines[0].decode()]))]
+        except (UnicodeDecodeError, csv.Error):
+            return []
+
+
+def readers() -> dict[str, ModuleType]:
+    """All readers by name."""
+    import agentctl.formats as package
+
+    found = {}
+    for module_info in pkgutil.iter_modules(package.__path__):
+        if module_info.name.startswith("_") or module_info.name == "base":
+            continue
+        module = importlib.import_module(f"{package.__name__}.{module_info.name}")
+        found[module.NAME] = module
+    return dict(sorted(found.items()))
+
+
+def reader_named(name: str) -> ModuleType:
+    known = readers()
+    if name not in known:
+        raise UnknownFormatError(f"no format is called {name!r}", expected="one of " + ", ".join(known))
+    return known[name]
+
+
+def recognise(source: Source, column_map: Mapping[str, str]) -> ModuleType:
+    """The one reader for this text. Raises UnknownFormatError for none and for several."""
+    known = readers()
+    if column_map:
+        return known["generic"]
+    sample = Sample(source.sample, whole=source.sample_is_all)
+    matches = [name for name, reader in known.items() if not source.is_parquet and reader.recognises(sample)]
+    if len(matches) == 1:
+        return known[matches[0]]
+    if matches:
+        raise UnknownFormatError(
+            f"could be {' or '.join(matches)}", place=source.name, hint=f"--format {matches[0]} decides"
+        )
+    if sample.text.lstrip()[:1] == b"[" or (sample.lines and sample.lines[0] == b"{"):
+        raise UnknownFormatError(
+            "is one JSON document over several lines",
+            place=source.name,
+            expected="one JSON object a line",
+            hint="--json-document reads a JSON array or a pretty-printed object",
+        )
+    raise UnknownFormatError(
+        "is in no format that agentctl recognises",
+        place=source.name,
+        expected="one of " + ", ".join(known),
+        hint="--format NAME decides; --map prompt_tokens=FIELD ... reads any CSV, JSONL or Parquet table",
+    )
+
+
+def _document_lines(text: bytes, name: str) -> bytes:
+    """One object a line from a JSON array or object; raw newlines in JSON are only ever white space."""
+    try:
+        raw = msgspec.json.decode(text, type=msgspec.Raw)
+        stripped = bytes(raw).lstrip()
+        items = msgspec.json.decode(text, type=list[msgspec.Raw]) if stripped[:1] == b"[" else [raw]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UnknownFormatError("is not one JSON document", place=name, hint="leave out --json-document") from error
+    return b"\n".join(bytes(item).replace(b"\n", b" ").replace(b"\r", b" ") for item in items)

@@ -1,0 +1,111 @@
+"""JSON lines to typed rows: a whole chunk at once when it is clean, line by line when it is not.
+
+The lax rule for one line that fails strictly: "12" and 12.0 are the whole number 12; 1.5 is not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from agentctl.ingest.quarantine import Quarantine
+from agentctl.ingest.source import Chunk
+
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_PATH = re.compile(r" - at `(\$[^`]*)`")
+
+
+class Lines(NamedTuple):
+    """Rows decoded from a chunk and the line that each stands on."""
+
+    rows: list[Any]
+    lines: NDArray[np.int64]
+    n_blank: int
+
+
+class LineDecoder:
+    """Decodes lines into one msgspec Struct; what fails goes to the quarantine."""
+
+    def __init__(self, row: type[msgspec.Struct], quarantine: Quarantine) -> None:
+        self._strict = msgspec.json.Decoder(row)
+        self._lax = msgspec.json.Decoder(row, strict=False)
+        self._quarantine = quarantine
+
+    def decode(self, chunk: Chunk) -> Lines:
+        if chunk.skipped_bytes:
+            self._quarantine.add(chunk.first_line, chunk.offset, chunk.skipped_bytes, "line_too_long")
+            return Lines([], np.empty(0, np.int64), 0)
+        if _is_clean_text(chunk.data):
+            try:
+                rows = self._strict.decode_lines(chunk.data)
+            except (msgspec.DecodeError, RecursionError):  # ValidationError is a DecodeError
+                return self._one_by_one(chunk)
+            if chunk.n_lines == len(rows):  # no blank line, so that the numbers are consecutive
+                return Lines(rows, np.arange(chunk.first_line, chunk.first_line + chunk.n_lines), 0)
+        return self._one_by_one(chunk)
+
+    def _one_by_one(self, chunk: Chunk) -> Lines:
+        rows: list[Any] = []
+        numbers: list[int] = []
+        n_blank, offset = 0, chunk.offset
+        for number, line in enumerate(_split(chunk.data), start=chunk.first_line):
+            if not line.strip():
+                n_blank += 1
+            elif isinstance(row := self._decode_line(line), _Fault):
+                self._quarantine.add(number, offset, len(line), row.reason, row.path)
+            else:
+                rows.append(row)
+                numbers.append(number)
+            offset += len(line) + 1
+        return Lines(rows, np.array(numbers, dtype=np.int64), n_blank)
+
+    def _decode_line(self, line: bytes) -> Any:
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            return _Fault("invalid_utf8")
+        if _LONE_SURROGATE.search(line):
+            return _Fault("lone_surrogate")
+        try:
+            return self._strict.decode(line)
+        except RecursionError:
+            return _Fault("nested_too_deep")
+        except msgspec.ValidationError:
+            try:
+                return self._lax.decode(line)
+            except msgspec.ValidationError as error:
+                path = _PATH.search(str(error))
+                missing = "missing required field" in str(error)
+                return _Fault("missing_field" if missing else "wrong_type", path and path.group(1))
+        except msgspec.DecodeError:
+            return _Fault("not_json")
+
+
+class _Fault(NamedTuple):
+    reason: str
+    path: str | None = None
+
+
+def _split(data: bytes) -> list[bytes]:
+    lines = data.split(b"\n")
+    return lines[:-1] if lines[-1] == b"" else lines
+
+
+def _is_clean_text(data: bytes) -> bool:
+    """Valid UTF-8 without escaped surrogates (whose pairs are checked line by line)."""
+    if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):
+        return False
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,219 @@
+"""One file to a spool: typed columns on disk, block chains in a trie. Memory does not grow with the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from agentctl.errors import InputError
+from agentctl.formats.base import TRANSPORT, Batch, ReadOptions, Reading, recognise, reader_named
+from agentctl.ingest.blocks import BlockSizes, fits_block
+from agentctl.ingest.ids import Ids
+from agentctl.ingest.quarantine import Quarantine
+from agentctl.ingest.source import Source
+from agentctl.ingest.trie import UNKNOWN_TIP, Trie, salt_ids
+from agentctl.schema import REQUESTS
+
+
+@dataclass
+class FileReport:
+    """What one file gave; `spool` holds its rows."""
+
+    name: str
+    sha256: str
+    n_bytes: int
+    format: str
+    spool: Path
+    time_origin: str
+    tz_assumed: str | None
+    hash_scope: str
+    hash_kind: str
+    n_lines: int
+    n_blank_lines: int
+    n_header_lines: int
+    n_record_lines: int
+    n_quarantined_lines: int
+    n_records: int  # good, bad and dropped together
+    n_rows: int
+    quarantine: Quarantine
+    dropped: dict[str, int]
+    sizes: BlockSizes
+    has_ids: bool
+    warnings: list[str] = field(default_factory=list)
+
+
+class Spool:
+    """Rows of one file in an Arrow file; the first batch decides which columns there are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.n_rows = path, 0
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._schema = pa.schema([])
+
+    def append(self, batch: Batch, extra: dict[str, NDArray[Any]]) -> None:
+        columns = {"source_row": batch.lines, **batch.columns, **extra}
+        if self._writer is None:
+            self._schema = pa.schema([(name, column_type(name)) for name in sorted(columns)])
+            self._writer = pa.ipc.new_file(str(self.path), self._schema)
+        elif late := columns.keys() - set(self._schema.names):
+            self._widen({*self._schema.names, *late})
+        assert self._writer is not None
+        self._writer.write_batch(self._record_batch(columns, batch.lines.size))
+        self.n_rows += batch.lines.size
+
+    def close(self) -> None:
+        if self._writer is None:
+            self._schema = pa.schema([("source_row", pa.int64()), ("arrival_ns", pa.int64())])
+            self._writer = pa.ipc.new_file(str(self.path), self._schema)
+        self._writer.close()
+
+    def _record_batch(self, columns: dict[str, Any], n: int) -> pa.RecordBatch:
+        return pa.record_batch(
+            [to_arrow(columns.get(field.name), field.type, n) for field in self._schema], schema=self._schema
+        )
+
+    def _widen(self, names: set[str]) -> None:
+        """A column appeared late (say, the first session id after a million rows): write the file anew."""
+        assert self._writer is not None
+        self._writer.close()
+        old = self.path.rename(self.path.with_suffix(".narrow"))
+        self._schema = pa.schema([(name, column_type(name)) for name in sorted(names)])
+        self._writer = pa.ipc.new_file(str(self.path), self._schema)
+        with pa.memory_map(str(old)) as file:
+            reader = pa.ipc.open_file(file)
+            for index in range(reader.num_record_batches):
+                narrow = reader.get_batch(index)
+                columns = dict(zip(narrow.schema.names, narrow.columns, strict=True))
+                self._writer.write_batch(self._record_batch(columns, narrow.num_rows))
+        old.unlink()
+
+
+def column_type(name: str) -> pa.DataType:
+    """Arrow type of a spooled column."""
+    if name in TRANSPORT:
+        return pa.type_for_alias(TRANSPORT[name])
+    type_ = REQUESTS.field(name).type
+    return pa.string() if pa.types.is_dictionary(type_) else type_
+
+
+def to_arrow(values: Any, type_: pa.DataType, n: int) -> pa.Array:
+    """Integers -1, floats NaN and None become null."""
+    if values is None:
+        return pa.nulls(n, type_)
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "f":
+            return pa.array(values, type=type_, from_pandas=True)
+        if values.dtype.kind == "i":
+            return pa.array(values, mask=values < 0).cast(type_)
+    return pa.array(values, type=type_)
+
+
+def read_file(path: str, format_name: str | None, options: ReadOptions, trie: Trie, spool_path: Path) -> FileReport:
+    """Read one input with its reader; rows to `spool_path`, chains into `trie`."""
+    source = Source(path)
+    reader = reader_named(format_name) if format_name else recognise(source, options.column_map)
+    reading = Reading(source, Quarantine(source.name), options)
+    spool, sizes, has_ids = Spool(spool_path), BlockSizes(), False
+    n_record_lines = 0
+    for batch in reader.read(reading):
+        batch, extra = _place_chains(batch, reading, sizes, trie)
+        n_record_lines += np.unique(batch.lines).size
+        has_ids = has_ids or batch.ids is not None
+        if batch.lines.size:
+            spool.append(batch, extra)
+    spool.close()
+    sha256, n_bytes = source.finish()
+    n_record_lines += reading.n_dropped_lines + reading.n_continuation_lines
+    other_lines = n_record_lines + reading.n_blank_lines + reading.n_header_lines
+    report = FileReport(
+        name=source.name,
+        sha256=sha256,
+        n_bytes=n_bytes,
+        format=reader.NAME,
+        spool=spool_path,
+        time_origin=reading.time_origin,
+        tz_assumed=reading.tz_assumed,
+        hash_scope=reading.hash_scope,
+        hash_kind=reading.hash_kind,
+        n_lines=source.n_lines,
+        n_blank_lines=reading.n_blank_lines,
+        n_header_lines=reading.n_header_lines,
+        n_record_lines=0 if source.is_parquet else n_record_lines,
+        n_quarantined_lines=0 if source.is_parquet else source.n_lines - other_lines,
+        n_records=spool.n_rows + reading.quarantine.count + sum(reading.dropped.values()),
+        n_rows=spool.n_rows,
+        quarantine=reading.quarantine,
+        dropped=reading.dropped,
+        sizes=sizes,
+        has_ids=has_ids,
+        warnings=[*source.warnings, *reading.warnings],
+    )
+    _check_conservation(report, reading.n_records, getattr(reader, "ONE_RECORD_A_LINE", True) and not source.is_parquet)
+    return report
+
+
+def _place_chains(
+    batch: Batch, reading: Reading, sizes: BlockSizes, trie: Trie
+) -> tuple[Batch, dict[str, NDArray[Any]]]:
+    """Insert the chains; a row whose list does not fit the known block size is set aside."""
+    if batch.ids is None:
+        return batch, {}
+    prompt = batch.columns["prompt_tokens"]
+    n_ids = np.diff(batch.ids.starts)
+    assert isinstance(prompt, np.ndarray)
+    block_tokens = batch.columns.get("block_tokens", reading.options.block_tokens)
+    if block_tokens is None:
+        sizes.see(prompt, n_ids, batch.lines, reading.source.name)
+    else:
+        fits = fits_block(prompt, n_ids, block_tokens)
+        for line in batch.lines[~fits]:
+            reading.reject(None, int(line), "block_count")
+        reading.n_records -= int(np.count_nonzero(~fits))
+        batch = _take(batch, fits)
+        n_ids = n_ids[fits]
+    assert batch.ids is not None
+    if reading.hash_scope == "session":
+        salt_ids(batch.ids.values, batch.ids.starts, session_salts(batch.columns["session_id"]))
+    tips = trie.insert(batch.ids).astype(np.int64)
+    tips[tips == UNKNOWN_TIP] = -1
+    n_ids = np.where(tips < 0, -1, n_ids)
+    return batch, {"tip_node": tips, "n_blocks": n_ids}
+
+
+def session_salts(session_ids: Any) -> NDArray[np.uint64]:
+    """A number per session name (never 0), the same on every machine."""
+    import hashlib
+
+    known: dict[str, int] = {}
+    for name in session_ids:
+        if name not in known:
+            known[name] = int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=8).digest(), "little") | 1
+    return np.array([known[name] for name in session_ids], dtype=np.uint64)
+
+
+def _take(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
+    if keep.all():
+        return batch
+    columns = {
+        name: values[keep] if isinstance(values, np.ndarray) else [v for v, k in zip(values, keep, strict=True) if k]
+        for name, values in batch.columns.items()
+    }
+    ids: Ids | None = batch.ids.take(keep) if batch.ids else None
+    return Batch(batch.lines[keep], columns, ids)
+
+
+def _check_conservation(report: FileReport, n_good: int, one_record_a_line: bool) -> None:
+    """Every line and every record is accounted for; a difference is a fault of a reader."""
+    bad = report.quarantine.count
+    assert report.n_rows == n_good, f"{report.format}: {report.n_rows} rows from {n_good} good records"
+    assert 0 <= report.n_quarantined_lines <= bad, f"{report.format}: lines do not add up"
+    assert not one_record_a_line or report.n_quarantined_lines == bad, f"{report.format}: lines do not add up"
+    if report.n_records == 0:
+        raise InputError("holds no record", place=report.name, expected=f"at least one {report.format} record")

@@ -1,0 +1,218 @@
+"""One input, read once: magic bytes, decompression, digest, and chunks of whole lines.
+
+Memory is bounded by the chunk and the longest line allowed. A file is read up to the size that it had when
+it was opened. Damaged or truncated archives are errors, never a shorter log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from agentctl.errors import InputError, UsageError
+
+CHUNK_BYTES = 8 << 20
+MAX_LINE_BYTES = 64 << 20
+MAX_DOCUMENT_BYTES = 256 << 20
+SAMPLE_BYTES = 1 << 18
+
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_REFUSED = {
+    b"PK\x03\x04": ("is a zip archive", "unpack it and give the files in it"),
+    b"BZh": ("is bzip2-compressed", "bunzip2 -c FILE | agentctl ingest -"),
+    b"\xfd7zXZ": ("is xz-compressed", "xz -dc FILE | agentctl ingest -"),
+    b"\xff\xfe": ("is UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE | agentctl ingest -"),
+    b"\xfe\xff": ("is UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE | agentctl ingest -"),
+    **{
+        b"\x80" + bytes([protocol]): (
+            "is a Python pickle, which could run code when it is loaded",
+            "convert it to JSON lines in the environment that wrote it",
+        )
+        for protocol in range(2, 6)
+    },
+}
+_BOM = b"\xef\xbb\xbf"
+
+
+class Chunk(NamedTuple):
+    """Whole lines. `first_line` counts from 1; `offset` is the first byte's place in the unpacked text.
+
+    `skipped_bytes` > 0: one line longer than MAX_LINE_BYTES, whose bytes are not kept (`data` is empty).
+    """
+
+    data: bytes
+    first_line: int
+    n_lines: int
+    offset: int
+    skipped_bytes: int = 0
+
+    def locate(self, line: int) -> tuple[int, int]:
+        """(byte offset, length) of one line of this chunk."""
+        start = 0
+        for _ in range(line - self.first_line):
+            start = self.data.index(b"\n", start) + 1
+        end = self.data.find(b"\n", start)
+        return self.offset + start, (end if end >= 0 else len(self.data)) - start
+
+
+class _Raw:
+    """The bytes of a file as they are, hashed on the way, up to the size seen at open."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO, limit: int | None) -> None:
+        self.file, self.limit = file, limit
+        self.digest, self.n_bytes, self._ahead = hashlib.sha256(), 0, b""
+
+    def peek(self, n: int) -> bytes:
+        while len(self._ahead) < n and (more := self.file.read(n - len(self._ahead))):
+            self._ahead += more
+        return self._ahead[:n]
+
+    def read(self, n: int = -1) -> bytes:
+        n = CHUNK_BYTES if n is None or n < 0 else n
+        if self.limit is not None:
+            n = min(n, self.limit - self.n_bytes)
+        block, self._ahead = self._ahead[:n], self._ahead[n:]
+        if len(block) < n:
+            block += self.file.read(n - len(block))
+        self.digest.update(block)
+        self.n_bytes += len(block)
+        return block
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class Source:
+    """An opened input. `sample` is the beginning of its text, for format detection; `name` its base name."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = "stdin" if path == "-" else safe_name(Path(path).name)
+        self.warnings: list[str] = []
+        self.n_lines = self.n_blank_lines = 0
+        self._raw = _open(path)
+        self.is_parquet = self._raw.peek(4) == b"PAR1"
+        self._refuse_by_magic()
+        self._stream: BinaryIO | _Raw | pa.NativeFile = self._raw
+        head = self._raw.peek(4)
+        for magic, codec in _COMPRESSED.items():
+            if head.startswith(magic):
+                self._stream = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
+        self.sample = b"" if self.is_parquet else self._read(SAMPLE_BYTES)
+        self._ahead = self.sample
+        self.sample_is_all = len(self.sample) < SAMPLE_BYTES
+        self.sample = self.sample.removeprefix(_BOM)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The text in chunks of whole lines, over-long lines as chunks without data."""
+        pending = self._ahead.removeprefix(_BOM)
+        line, offset = 1, len(self._ahead) - len(pending)
+        self._ahead = b""
+        block = b"\n"
+        while block:
+            block = self._read(CHUNK_BYTES, line)
+            pending += block
+            cut = pending.rfind(b"\n") + 1 if block else len(pending)
+            if cut:
+                data, pending = pending[:cut], pending[cut:]
+                n_lines = _count_lines(data)
+                yield Chunk(data, line, n_lines, offset)
+                line, offset = line + n_lines, offset + cut
+            elif len(pending) > MAX_LINE_BYTES:
+                skipped, pending = self._skip_line(len(pending), line)
+                yield Chunk(b"", line, 1, offset, skipped)
+                line, offset = line + 1, offset + skipped + 1
+        self.n_lines = line - 1
+        self._check_growth()
+
+    def _skip_line(self, skipped: int, line: int) -> tuple[int, bytes]:
+        """Read on to the next newline; returns the length of the line and the bytes behind it."""
+        while block := self._read(CHUNK_BYTES, line):
+            end = block.find(b"\n")
+            if end >= 0:
+                return skipped + end, block[end + 1 :]
+            skipped += len(block)
+        return skipped, b""
+
+    def document(self) -> bytes:
+        """The whole text, for a file that is one JSON document; at most MAX_DOCUMENT_BYTES."""
+        parts, size = [self._ahead.removeprefix(_BOM)], len(self._ahead)
+        while block := self._read(CHUNK_BYTES):
+            parts.append(block)
+            size += len(block)
+            if size > MAX_DOCUMENT_BYTES:
+                raise InputError(
+                    f"is one JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB",
+                    place=self.name,
+                    hint="one object a line streams: jq -c '.[]' FILE | agentctl ingest -",
+                )
+        self._check_growth()
+        return b"".join(parts)
+
+    def finish(self) -> tuple[str, int]:
+        """(sha256 of the bytes as they lie, their number), once everything has been read."""
+        while self._raw.read(CHUNK_BYTES):
+            pass
+        return self._raw.digest.hexdigest(), self._raw.n_bytes
+
+    def _read(self, n: int, line: int = 1) -> bytes:
+        try:
+            return bytes(self._stream.read(n))
+        except OSError as error:
+            raise InputError(
+                "cannot be read to its end: the compressed data is truncated or damaged, or the disk fails",
+                place=f"{self.name} (after line {max(line - 1, 0)})",
+                hint="copy or export the file again",
+            ) from error
+
+    def _refuse_by_magic(self) -> None:
+        head = self._raw.peek(8)
+        for magic, (fact, hint) in _REFUSED.items():
+            if head.startswith(magic):
+                raise InputError(fact, place=self.name, hint=hint)
+        if not head:
+            raise InputError("is empty", place=self.name, expected="at least one record")
+
+    def _check_growth(self) -> None:
+        if self._raw.limit is not None and os.fstat(self._raw.file.fileno()).st_size != self._raw.limit:
+            self.warnings.append(f"{self.name} changed while it was read; the size at open was used")
+
+
+def _count_lines(data: bytes) -> int:
+    """Newlines, and a last line without one (numpy counts bytes several times faster than bytes.count)."""
+    newlines = np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    return int(newlines) + (not data.endswith(b"\n"))
+
+
+def safe_name(name: str) -> str:
+    """A file name that is valid text: bytes that are not UTF-8 become their escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _open(path: str) -> _Raw:
+    if path == "-":
+        if sys.stdin.isatty():
+            raise UsageError("`-` reads standard input, which is a terminal", hint="pipe a log into it")
+        return _Raw(sys.stdin.buffer, None)
+    name = safe_name(path)
+    try:
+        if Path(path).is_dir():
+            raise InputError("is a folder", place=name, expected="a log file", hint=f"{name}/* gives its files")
+        file = open(path, "rb")  # noqa: SIM115, PTH123
+        status = os.fstat(file.fileno())
+    except OSError as error:
+        raise InputError(f"cannot be opened ({error.strerror})", place=name) from error
+    return _Raw(file, status.st_size if stat.S_ISREG(status.st_mode) else None)

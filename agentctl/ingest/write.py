@@ -1,0 +1,91 @@
+"""The dataset's two tables, streamed in fixed row groups, so that the bytes depend on the rows alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from agentctl.ingest.rows import Rows
+from agentctl.ingest.trie import NumberedTree
+from agentctl.schema import PREFIX_NODES, REQUESTS
+
+ROW_GROUP = 1 << 16
+NODE_GROUP = 1 << 18
+
+
+class Names:
+    """Request and session ids by sorted row; those that the log does not give are made from file and row."""
+
+    def __init__(self, rows: Rows, suffix: dict[int, str]) -> None:
+        self._rows, self._suffix = rows, suffix
+        names = [report.name for report in rows.reports]
+        # two files of the same name (in two folders) are told apart by their content
+        self._files = [
+            name if names.count(name) == 1 else f"{name}@{report.sha256[:8]}"
+            for name, report in zip(names, rows.reports, strict=True)
+        ]
+
+    def files(self, positions: NDArray[np.int64]) -> list[str]:
+        return [self._files[number] for number in self._rows.file_numbers(positions)]
+
+    def requests(self, positions: NDArray[np.int64]) -> list[str | None]:
+        """Request ids of sorted rows; a position of -1 gives None."""
+        at = np.maximum(positions, 0)
+        given = self._rows.take("request_id", at).to_pylist()
+        lines = self._rows.take("source_row", at).to_pylist()
+        files = self.files(at)
+        names: list[str | None] = [
+            None if position < 0 else (name if name is not None else f"{file}:{line}") + self._suffix.get(position, "")
+            for position, name, file, line in zip(positions.tolist(), given, files, lines, strict=True)
+        ]
+        return names
+
+
+def write_requests(path: Path, rows: Rows, names: Names, derived: dict[str, Any]) -> dict[str, float]:
+    """Write requests.parquet; returns the share of known values by column.
+
+    `derived` gives whole columns in sorted order (arrays, or functions of positions) that win over the spools'.
+    """
+    known = dict.fromkeys(REQUESTS.names, 0)
+    with pq.ParquetWriter(path, REQUESTS, compression="zstd", compression_level=1) as writer:
+        for start in range(0, len(rows), ROW_GROUP):
+            positions = np.arange(start, min(start + ROW_GROUP, len(rows)))
+            arrays = []
+            for field in REQUESTS:
+                values = derived.get(field.name)
+                if callable(values):
+                    array = pa.array(values(positions), type=_plain(field.type))
+                elif values is not None:
+                    array = values[positions] if isinstance(values, np.ndarray) else values.take(positions)
+                    array = array if isinstance(array, pa.Array) else pa.array(array, from_pandas=True)
+                else:
+                    array = rows.take(field.name, positions)
+                array = array.cast(_plain(field.type))
+                known[field.name] += len(array) - array.null_count
+                arrays.append(array.dictionary_encode() if pa.types.is_dictionary(field.type) else array)
+            writer.write_batch(pa.record_batch(arrays, schema=REQUESTS))
+    return {name: count / len(rows) for name, count in known.items()} if len(rows) else {}
+
+
+def write_nodes(path: Path, tree: NumberedTree) -> None:
+    """Write prefix_nodes.parquet: a row per node, the root left out."""
+    with pq.ParquetWriter(path, PREFIX_NODES, compression="zstd", compression_level=1) as writer:
+        for start in range(1, tree.parent.size, NODE_GROUP):
+            part = slice(start, min(start + NODE_GROUP, tree.parent.size))
+            columns = [
+                np.arange(part.start, part.stop, dtype=np.uint32),
+                tree.parent[part],
+                tree.depth[part],
+                tree.hash[part],
+                tree.first_row[part],
+            ]
+            writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=PREFIX_NODES))
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
