@@ -1,0 +1,10 @@
+"""The command line: one file per command, a skin over the library functions."""
+
+COMMANDS = {
+    "ingest": "Turn request logs into a trace dataset",
+    "analyze": "Say what is in a trace: reuse, locality, phases, load",
+    "simulate": "Replay a trace on a cluster under one routing policy",
+    "recommend": "Compare policies and cluster sizes, and name one",
+    "policies": "List the routing policies",
+    "report": "Render a run folder again",
+}

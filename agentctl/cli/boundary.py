@@ -1,0 +1,78 @@
+"""The error boundary: what a person reads when a command cannot go on, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from typing import IO, Any
+
+from typer import TyperException
+
+from agentctl.cli.command import origin
+from agentctl.errors import AgentctlError
+from agentctl.report.escape import printable
+
+ISSUES = "please report this: it is a bug in agentctl, not in your data"
+INTERRUPTED, TERMINATED = 130, 143
+FRAMES = 6
+OURS = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+SUGGESTION = re.compile(r"[. ]+\(?(?:Did you mean|Possible options:) (.+?)[?)]+$")
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived; like KeyboardInterrupt, so that temporary files are removed on the way out."""
+
+
+def explain(error: BaseException, out: IO[str]) -> int:
+    """Write what went wrong to `out` and return the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, Terminated):
+        return TERMINATED
+    if isinstance(error, AgentctlError):
+        return _say(out, error.message, error.hint, error.exit_code)
+    if isinstance(error, TyperException):
+        return _say(out, *_usage(error), getattr(error, "exit_code", 1))
+    if isinstance(error, OSError) and error.filename is not None:
+        return _say(out, f"{os.fsdecode(error.filename)}: {error.strerror}", None, 1)
+    if isinstance(error, MemoryError):
+        return _say(out, "out of memory", "give the process more memory, or split the input", 1)
+    return _bug(error, out)
+
+
+def _say(out: IO[str], message: str, hint: str | None, code: int) -> int:
+    out.write(f"error: {printable(message)}\n")
+    if hint:
+        out.write(f"\nhint: {printable(hint)}\n")
+    return code
+
+
+def _usage(error: Any) -> tuple[str, str | None]:
+    """typer's complaint in our form: place, fact, and the way out."""
+    context, param = getattr(error, "ctx", None), getattr(error, "param", None)
+    message = error.message or error.format_message()
+    found = SUGGESTION.search(message)
+    message = SUGGESTION.sub("", message).rstrip(".")
+    message = message[:1].lower() + message[1:]
+    if param is not None and error.message:
+        source = origin(context, param)
+        message = f"{param.opts[0] if source in ('flag', 'default') else source}: {message}"
+    close = getattr(error, "possibilities", None) or ([found[1].strip("'")] if found else [])
+    if close:
+        return message, f"did you mean {close[0]}?"
+    return message, f"see {context.command_path} --help" if context else None
+
+
+def _bug(error: BaseException, out: IO[str]) -> int:
+    """The trail and the type, never a value: messages of other libraries quote the data they choke on."""
+    if os.environ.get("AGENTCTL_TRACEBACK"):
+        traceback.print_exception(error, file=out)
+        return 1
+    out.write(f"error: unexpected {type(error).__name__} inside agentctl\n\n")
+    trail = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in trail[:-1] if OURS in frame.filename]
+    for frame in [*ours[-FRAMES:], *trail[-1:]]:
+        out.write(f"  {frame.filename}:{frame.lineno} in {frame.name}\n")
+    out.write(f"\nhint: {ISSUES}; AGENTCTL_TRACEBACK=1 shows the whole message (it may quote the log)\n")
+    return 1

@@ -1,0 +1,80 @@
+"""`agentctl ingest`: request logs -> a trace dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from agentctl.cli.options import Force, Seed
+
+
+def ingest(
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILES", help="Log files, plain or compressed; - is standard input."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="NAME.trace", help="The dataset to write.")
+    ],
+    format: Annotated[
+        str | None, typer.Option(metavar="F", help="Log format; default: recognised by content.")
+    ] = None,
+    map: Annotated[
+        list[str], typer.Option(metavar="COLUMN=FIELD", help="Field that holds a column (repeatable).")
+    ] = [],  # noqa: B006  (typer copies it)
+    sessions: Annotated[
+        Literal["auto", "explicit", "none"],
+        typer.Option(
+            metavar="auto|explicit|none",
+            help="auto tests the log's ids and derives sessions where they fail.",
+        ),
+    ] = "auto",
+    max_bad: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Bad records to set aside before giving up.")
+    ] = None,
+    max_bad_ratio: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="R", help="The same as a share of all records.")
+    ] = None,
+    block_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens per hashed block; default: inferred.")
+    ] = None,
+    session_rate: Annotated[
+        float,
+        typer.Option(min=0, metavar="R", help="Session starts per minute, for logs without absolute times."),
+    ] = 1.0,
+    seed: Seed = 0,
+    duplicates: Annotated[
+        Literal["drop", "keep"],
+        typer.Option(metavar="drop|keep", help="What to do with a request id that occurs twice."),
+    ] = "drop",
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Files read at the same time.")] = 1,
+    force: Force = False,
+) -> None:
+    """Turn request logs into a trace dataset: private, checked, and the same bytes for the same logs.
+
+    No prompt text is kept. Bad records are an error unless --max-bad or --max-bad-ratio allow for them; they
+    are then set aside with file, line and reason, and counted.
+    """
+    from agentctl.ingest.build import IngestOptions, ingest
+    from agentctl.ingest.options import parse_map
+
+    options = IngestOptions(
+        format=format,
+        map=parse_map(map),
+        sessions=sessions,
+        max_bad=max_bad,
+        max_bad_ratio=max_bad_ratio,
+        block_tokens=block_tokens,
+        session_rate_per_min=session_rate,
+        seed=seed,
+        duplicates=duplicates,
+        workers=workers,
+        force=force,
+    )
+    with ctx.obj.progress() as progress:
+        report = ingest(files, output, options, progress=progress)
+    ctx.obj.result(report.document, report.sections)
+    ctx.obj.note(f"next: agentctl analyze {output}")

@@ -1,0 +1,54 @@
+"""What a command reads: a dataset, or raw logs that are ingested into a temporary one first."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentctl.cli.streams import Streams
+from agentctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentctl.cluster import Cluster
+    from agentctl.trace import Trace
+
+
+@contextmanager
+def open_input(paths: Sequence[Path], streams: Streams) -> Iterator[Trace]:
+    """The trace in `paths`: one dataset folder, or log files with the defaults of `agentctl ingest`."""
+    from agentctl.trace import open_trace
+
+    if len(paths) == 1 and paths[0].is_dir():
+        yield open_trace(paths[0])
+        return
+    from agentctl.ingest.build import IngestOptions, ingest
+
+    with tempfile.TemporaryDirectory(prefix="agentctl-") as folder:
+        output = Path(folder) / f"{trace_name(paths[0])}.trace"
+        with streams.progress() as progress:
+            report = ingest(list(paths), output, IngestOptions(), progress=progress)
+        streams.note(report.sections[0].sentence)
+        yield report.trace
+
+
+def trace_name(path: Path) -> str:
+    """`day.jsonl.gz` -> `day`; standard input has no name of its own."""
+    return path.name.split(".")[0] or "trace" if str(path) != "-" else "stdin"
+
+
+def the_cluster(cluster: Path | None, profile: str | None, engines: int | None) -> Cluster:
+    """The cluster in a file, or one pool of a profile; `engines` is its size. Raises UsageError."""
+    from agentctl.cluster import cluster_of, load_cluster
+    from agentctl.profile import load_profile
+
+    if (cluster is None) == (profile is None):
+        fact = "both are given" if cluster else "neither is given"
+        raise UsageError(fact, place="--cluster, --profile", expected="one of them")
+    if cluster is not None:
+        loaded = load_cluster(cluster)
+        return loaded.with_engines(engines) if engines else loaded
+    assert profile is not None
+    return cluster_of(load_profile(profile), engines or 1)

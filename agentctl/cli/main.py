@@ -1,0 +1,80 @@
+"""`agentctl`: the commands, and the one place where an error becomes words and an exit code.
+
+A command's module is imported only when the command is used, so that `--help` stays fast.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from agentctl import __version__
+from agentctl.cli import COMMANDS
+from agentctl.cli.boundary import Terminated, explain
+from agentctl.cli.command import Command, build
+
+
+class Commands(TyperGroup):
+    """The group of all commands; each lives in `agentctl/cli/NAME.py` as the function NAME."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]  # names only, for suggestions
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"agentctl.cli.{cmd_name}")
+        return build(getattr(module, cmd_name), name=cmd_name, short_help=COMMANDS[cmd_name])
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+        options = [param.get_help_record(ctx) for param in self.get_params(ctx)]
+        with formatter.section("Options"):
+            formatter.write_dl([option for option in options if option])
+
+
+app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"agentctl {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(epilog="Start with: agentctl recommend LOGS... --profile h100-qwen3-8b -o run/")
+def agentctl(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """From the request logs of an LLM cluster for agents to a routing and capacity decision."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (errors.py, and 130 or 143 for a run that was stopped)."""
+    signal.signal(signal.SIGTERM, _terminate)
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = get_command(app).main(arguments, prog_name="agentctl", standalone_mode=False)
+    except (Exception, KeyboardInterrupt, Terminated) as error:  # the boundary: whatever it is ends here
+        return explain(error, sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
+if __name__ == "__main__":
+    sys.exit(main())

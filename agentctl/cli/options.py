@@ -1,0 +1,81 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentctl.errors import UsageError
+
+Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
+Seed = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Seed of everything random; the same seed, the same result.")
+]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as one HTML file.")
+]
+Run = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="RUN/", help="Write a run folder: result, outcome, report."),
+]
+Trace = Annotated[
+    list[Path], typer.Argument(metavar="TRACE", help="A dataset made by agentctl ingest, or log files.")
+]
+Slo = Annotated[
+    list[str],
+    typer.Option(
+        "--slo", metavar="EXPR", help='Objective such as "ttft p95 < 2s" (repeatable); all must hold.'
+    ),
+]
+ClusterFile = Annotated[
+    Path | None, typer.Option("--cluster", metavar="C.toml", help="Cluster file: pools, router, network.")
+]
+ProfileName = Annotated[
+    str | None, typer.Option("--profile", metavar="P", help="Engine profile: a preset's name or a TOML file.")
+]
+Replay = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODE", help="timestamps, causal, thinktime or closed-loop; default: thinktime if known."
+    ),
+]
+
+
+def whole_numbers(text: str, option: str) -> list[int]:
+    """`8`, `2,4,8` or `4..32` (doubling from the first, the last included) as numbers; raises UsageError."""
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            numbers = [first]
+            while first > 0 and numbers[-1] * 2 < last:
+                numbers.append(numbers[-1] * 2)
+            numbers += [last] if last != numbers[-1] else []
+        else:
+            numbers = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < 1 or numbers != sorted(numbers):
+        raise UsageError(f"cannot read {text!r}", place=option, expected="a number, 2,4,8 or 4..32")
+    return numbers
+
+
+def names(text: str | None) -> list[str]:
+    """`a,b` as names; nothing given: none."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def policy_and_params(text: str | None) -> tuple[str | None, dict[str, float]]:
+    """`smetric:slack=2,hit_ratio=0.5` as a name and its parameters; raises UsageError."""
+    if text is None:
+        return None, {}
+    name, _, rest = text.partition(":")
+    params = {}
+    for pair in names(rest):
+        key, _, value = pair.partition("=")
+        try:
+            params[key.strip()] = float(value)
+        except ValueError as error:
+            raise UsageError(f"cannot read {pair!r}", place="--policy", expected="KEY=NUMBER") from error
+    return name, params

@@ -1,0 +1,83 @@
+"""`agentctl recommend`: many policies and sizes, one decision."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentctl.cli.options import (
+    ClusterFile,
+    Force,
+    ProfileName,
+    Replay,
+    Run,
+    Seed,
+    Slo,
+    Trace,
+    names,
+    whole_numbers,
+)
+
+
+def recommend(
+    ctx: typer.Context,
+    trace: Trace,
+    output: Run = None,
+    profile: ProfileName = None,
+    cluster: ClusterFile = None,
+    slo: Slo = [],  # noqa: B006  (typer copies it)
+    engines: Annotated[
+        str | None, typer.Option(metavar="4..32", help="Cluster sizes to try; default: the cluster's.")
+    ] = None,
+    policies: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Routing policies to compare; default: all.")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(metavar="O", help="What is best: peak-load is the load carried within the SLOs.")
+    ] = "peak-load",
+    current: Annotated[
+        str | None,
+        typer.Option(metavar="P[:KEY=VALUE,...]", help="The policy in use today, to compare with."),
+    ] = None,
+    replay: Replay = None,
+    replicates: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Resampled workloads per load; more narrow the interval."),
+    ] = None,
+    seed: Seed = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with code 3 when a validity check only warns.")
+    ] = False,
+    force: Force = False,
+) -> int:
+    """Compare routing policies and cluster sizes on a trace, and name one, with its uncertainty and reasons.
+
+    The cluster is a file (--cluster), or engines of one profile (--profile). Exit code 3: nothing meets the
+    SLOs, or the trace cannot decide.
+    """
+    from agentctl.cli.inputs import open_input
+    from agentctl.cli.reports import check_free, finish
+    from agentctl.cluster import load_cluster
+    from agentctl.profile import load_profile
+    from agentctl.recommend import recommend
+
+    check_free(output, force)
+    sizes = whole_numbers(engines, "--engines") if engines else ()
+    with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
+        result = recommend(
+            opened,
+            profile=load_profile(profile) if profile else None,
+            cluster=load_cluster(cluster) if cluster else None,
+            policies=names(policies),
+            engines=sizes,
+            slos=slo,
+            current=current,
+            objective=objective,
+            replay=replay,
+            replicates=replicates,
+            seed=seed,
+            strict=strict,
+            progress=progress,
+        )
+    return finish(ctx, opened.name, result, output, force)

@@ -1,0 +1,89 @@
+"""Where a result goes besides the terminal: an HTML file, a run folder."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentctl import __version__
+from agentctl.cli.command import origin
+from agentctl.errors import OutputError
+from agentctl.files import atomic_file
+
+if TYPE_CHECKING:
+    import typer
+
+    from agentctl.present import Section
+    from agentctl.result import RunResult
+
+REPORT_FILE = "report.html"
+WHERE_ONLY = {"html", "output", "force"}  # say where a result goes, not what it is
+
+
+def check_free(path: Path | None, force: bool) -> None:
+    """Before a long run: raise OutputError when its output exists and may not be replaced."""
+    if path is not None and path.exists() and not force:
+        raise OutputError("already exists", place=str(path), hint="--force replaces it")
+
+
+def finish(ctx: typer.Context, title: str, result: RunResult, folder: Path | None, force: bool) -> int:
+    """Write the run folder if one was asked for, print the result, and return its exit code."""
+    document = with_command(ctx, result.document, title)
+    result = replace(result, document=document)
+    if folder is not None:
+        page = report_page(document, result.sections)
+        result.write(folder, force=force, extra={REPORT_FILE: page})
+    ctx.obj.result(document, result.sections)
+    if folder is not None:
+        ctx.obj.note(f"written: {folder / REPORT_FILE}")
+    return result.exit_code
+
+
+def write_report(path: Path, document: dict[str, Any], sections: Sequence[Section], force: bool) -> None:
+    """Write the HTML report to `path`; raises OutputError when it exists and `force` is off."""
+    with atomic_file(path, force=force) as temporary:
+        temporary.write_bytes(report_page(document, sections))
+
+
+def report_page(document: dict[str, Any], sections: Sequence[Section]) -> bytes:
+    """The HTML report of a document that went through `with_command`."""
+    from agentctl.report.html import html_page
+
+    command = document["schema"].split("/")[1]
+    title = str(document.get("provenance", {}).get("trace", ""))
+    return html_page(title, f"agentctl {command}", sections, tuple(_provenance(document)))
+
+
+def with_command(ctx: typer.Context, document: dict[str, Any], trace: str) -> dict[str, Any]:
+    """The document with the command that made it, so that it can be rendered again from itself alone."""
+    provenance = {"trace": trace, **document.get("provenance", {}), "command": command_line(ctx)}
+    return {**document, "provenance": provenance}
+
+
+def command_line(ctx: typer.Context) -> str:
+    """What was asked, without where it was written: two runs of it give the same bytes."""
+    words = [ctx.command_path]
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name)
+        if param.name in WHERE_ONLY or value in (None, False, []) or origin(ctx, param) == "default":
+            continue
+        flag = [] if param.param_type_name == "argument" else [param.opts[0]]
+        for item in value if isinstance(value, list) else [value]:
+            words += flag if item is True else [*flag, shlex.quote(_name(item))]
+    return " ".join(words)
+
+
+def _provenance(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Command, versions, hashes and seed, as far as the document knows them."""
+    known = {"command": None, "agentctl_version": __version__, **document.get("provenance", {})}
+    for what, value in known.items():
+        if isinstance(value, str | int | float):
+            yield what.replace("_", " "), str(value)
+
+
+def _name(value: Any) -> str:
+    """A path's last part: where a folder lies on this machine is nobody's business."""
+    return value.name if isinstance(value, Path) else str(value)

@@ -1,0 +1,65 @@
+"""`agentctl simulate`: one policy on one cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentctl.cli.options import (
+    ClusterFile,
+    Force,
+    ProfileName,
+    Replay,
+    Run,
+    Seed,
+    Slo,
+    Trace,
+    policy_and_params,
+)
+
+
+def simulate(
+    ctx: typer.Context,
+    trace: Trace,
+    output: Run = None,
+    cluster: ClusterFile = None,
+    profile: ProfileName = None,
+    engines: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of engines; default: the cluster's.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="P[:KEY=VALUE,...]", help="Routing policy; default: the cluster's.")
+    ] = None,
+    replay: Replay = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Sessions in flight, for --replay closed-loop.")
+    ] = None,
+    slo: Slo = [],  # noqa: B006  (typer copies it)
+    seed: Seed = 0,
+    force: Force = False,
+) -> int:
+    """Replay a trace on a cluster under one routing policy: latencies, hits, balance, and why.
+
+    The cluster is a file (--cluster), or engines of one profile (--profile, --engines).
+    """
+    from agentctl.cli.inputs import open_input, the_cluster
+    from agentctl.cli.reports import check_free, finish
+    from agentctl.simulate import run_simulation
+
+    check_free(output, force)
+    chosen, params = policy_and_params(policy)
+    simulated = the_cluster(cluster, profile, engines)
+    with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
+        result = run_simulation(
+            opened,
+            simulated,
+            policy=chosen,
+            params=params,
+            replay=replay,
+            concurrency=concurrency,
+            seed=seed,
+            slos=slo,
+            progress=progress,
+        )
+    return finish(ctx, opened.name, result, output, force)

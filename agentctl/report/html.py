@@ -1,0 +1,177 @@
+"""Sections as one HTML file: no network, the same bytes for the same result.
+
+Order: verdict, tables and figures, how to read this, assumptions, provenance (style of all our reports).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from agentctl.present import Fact, Figure, Section, Table
+from agentctl.report.escape import printable
+from agentctl.report.figures import plotly_spec
+from agentctl.report.numbers import fact_text, style_of
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def html_page(
+    title: str, kicker: str, sections: Sequence[Section], provenance: Iterable[tuple[str, str]]
+) -> bytes:
+    """The report as UTF-8 bytes.
+
+    title       what was looked at, such as the trace's name
+    kicker      the command that made it, such as `agentctl analyze`
+    sections    when the first is called `verdict` it leads; else the sections' sentences do, as a summary
+    provenance  (what, value): command, versions, hashes, seed; nothing that changes between equal runs
+    """
+    has_verdict = bool(sections) and sections[0].name == "verdict"
+    figures = [figure for section in sections for figure in section.figures]
+    body = [
+        f'<header><p class="kicker">{_text(kicker)}</p><h1>{_text(title)}</h1>',
+        _verdict(sections[0]) if has_verdict else _summary(sections),
+        "</header>",
+        *(_section(section, is_verdict=has_verdict and not place) for place, section in enumerate(sections)),
+        _how_to_read(sections),
+        _assumptions(sections),
+        _provenance(provenance),
+    ]
+    return _document(title, kicker, "\n".join(part for part in body if part), figures).encode()
+
+
+def _document(title: str, kicker: str, body: str, figures: list[Figure]) -> str:
+    scripts = _scripts(figures) if figures else ""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{_text(title)} · {_text(kicker)}</title>
+<style>
+{_asset("report.css")}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+{scripts}</body>
+</html>
+"""
+
+
+def _scripts(figures: list[Figure]) -> str:
+    """plotly.js once, the figures as data, and the few lines that draw them."""
+    from plotly.offline import get_plotlyjs
+
+    specs = json.dumps([plotly_spec(figure) for figure in figures], sort_keys=True, allow_nan=False)
+    data = specs.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return f"""<script>{get_plotlyjs()}</script>
+<script type="application/json" id="figures">{data}</script>
+<script>
+{_asset("report.js")}</script>
+"""
+
+
+def _verdict(section: Section) -> str:
+    return f'<p class="verdict">{_text(section.sentence)}</p>'
+
+
+def _summary(sections: Sequence[Section]) -> str:
+    items = (
+        f'<li><a href="#{_text(section.name)}">{_text(section.title)}</a> {_text(section.sentence)}</li>'
+        for section in sections
+        if section.sentence
+    )
+    return f'<ul class="summary">{"".join(items)}</ul>'
+
+
+def _section(section: Section, is_verdict: bool) -> str:
+    heading = "" if is_verdict else f"<h2>{_text(section.title)}</h2>"
+    sentence = "" if is_verdict or not section.sentence else f'<p class="lead">{_text(section.sentence)}</p>'
+    parts = [
+        heading,
+        sentence,
+        *(f'<p class="warning"><b>Warning:</b> {_text(warning)}</p>' for warning in section.warnings),
+        _facts(section.facts),
+        *(_table(table) for table in section.tables),
+        *(_figure(figure) for figure in section.figures),
+    ]
+    content = "\n".join(part for part in parts if part)
+    return f'<section id="{_text(section.name)}">\n{content}\n</section>' if content else ""
+
+
+def _facts(facts: Sequence[Fact]) -> str:
+    shown = [(fact.label, fact_text(fact.value, fact.unit, fact.label)) for fact in facts]
+    items = (f"<div><dt>{_text(label)}</dt><dd>{_text(value)}</dd></div>" for label, value in shown)
+    return f'<dl class="facts">{"".join(items)}</dl>' if facts else ""
+
+
+def _table(table: Table) -> str:
+    styles = [
+        style_of([row[place] for row in table.rows], unit, label)
+        for place, (label, unit) in enumerate(table.columns)
+    ]
+    is_text = [any(isinstance(row[place], str) for row in table.rows) for place in range(len(table.columns))]
+    heads = (
+        f"<th{_side(text)}>{_text(f'{label} {style.unit}')}</th>"
+        for (label, _), style, text in zip(table.columns, styles, is_text, strict=True)
+    )
+    rows = []
+    for number, row in enumerate(table.rows):
+        cells = []
+        for place, (value, style, text) in enumerate(zip(row, styles, is_text, strict=True)):
+            written = _text(style.write(value))
+            best = table.best.get(place) == number
+            cells.append(f"<td{_side(text)}>{f'<b>{written}</b><i>best</i>' if best else written}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    caption = f"<caption>{_text(table.title)}</caption>" if table.title else ""
+    return (
+        f'<div class="scroll"><table>{caption}<thead><tr>{"".join(heads)}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _side(is_text: bool) -> str:
+    return ' class="text"' if is_text else ""
+
+
+def _figure(figure: Figure) -> str:
+    return (
+        f"<figure><h3>{_text(figure.question)}</h3>"
+        f'<div class="plot" id="figure-{_text(figure.name)}"></div>'
+        f"<figcaption>{_text(figure.conclusion)}</figcaption></figure>"
+    )
+
+
+def _how_to_read(sections: Sequence[Section]) -> str:
+    meanings = {fact.label: fact.meaning for section in sections for fact in section.facts if fact.meaning}
+    items = (f"<dt>{_text(label)}</dt><dd>{_text(meaning)}</dd>" for label, meaning in meanings.items())
+    return _closing("how-to-read", "How to read this", f"<dl>{''.join(items)}</dl>") if meanings else ""
+
+
+def _assumptions(sections: Sequence[Section]) -> str:
+    lines = dict.fromkeys(line for section in sections for line in section.assumptions)
+    items = (f"<li>{_text(line)}</li>" for line in lines)
+    return _closing("assumptions", "Assumptions", f"<ul>{''.join(items)}</ul>") if lines else ""
+
+
+def _provenance(entries: Iterable[tuple[str, str]]) -> str:
+    items = "".join(f"<dt>{_text(what)}</dt><dd><code>{_text(value)}</code></dd>" for what, value in entries)
+    return _closing("provenance", "Provenance", f"<dl>{items}</dl>") if items else ""
+
+
+def _closing(name: str, title: str, content: str) -> str:
+    return f'<section class="closing" id="{name}">\n<h2>{title}</h2>\n{content}\n</section>'
+
+
+def _asset(name: str) -> str:
+    return (files("agentctl.report") / name).read_text(encoding="utf-8")
+
+
+def _text(content: Any) -> str:
+    return escape(printable(str(content)))
