@@ -50,7 +50,8 @@ def _say(out: IO[str], message: str, hint: str | None, code: int) -> int:
 
 def _usage(error: Any) -> tuple[str, str | None]:
     """typer's complaint in our form: place, fact, and the way out."""
-    context, param = getattr(error, "ctx", None), getattr(error, "param", None)
+    context: Any = getattr(error, "ctx", None)
+    param = getattr(error, "param", None)
     message = error.message or error.format_message()
     found = SUGGESTION.search(message)
     message = SUGGESTION.sub("", message).rstrip(".")

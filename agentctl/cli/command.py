@@ -57,7 +57,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         shared = _shared_params()
         own = [param for param in self.params if param not in shared]
-        groups = {
+        groups: dict[str, list[Any]] = {
             "Arguments": [param for param in own if not isinstance(param, TyperOption)],
             "Options": [param for param in own if isinstance(param, TyperOption)],
             "Common options": [*shared, self.get_help_option(ctx)],

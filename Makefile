@@ -1,0 +1,33 @@
+# From a fresh clone with Python >= 3.11, make and a package index:
+#
+#   make demo    installs into .venv and ends with a decision about a real trace
+#   make test    installs into .venv-test and runs linters, types and the test suite
+
+PYTHON ?= python3
+SOURCES := $(shell find agentctl analyzers estimators policies -type f -not -name '*.pyc')
+TRACE := sample_traces/weka_small.jsonl.gz
+
+.PHONY: demo test clean
+
+demo: .venv/installed
+	@mkdir -p runs
+	.venv/bin/agentctl recommend $(TRACE) --profile h100-qwen3-8b --engines 4 -o runs/demo --force
+
+test: .venv-test/installed
+	.venv-test/bin/ruff check .
+	.venv-test/bin/ruff format --check .
+	.venv-test/bin/mypy
+	.venv-test/bin/python -m pytest -n 2
+
+clean:
+	rm -rf .venv .venv-test runs build dist
+
+.venv/installed: $(SOURCES) pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet -c constraints.txt .
+	@touch $@
+
+.venv-test/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-test
+	.venv-test/bin/pip install --quiet -c constraints.txt -e '.[test]'
+	@touch $@
