@@ -148,20 +148,21 @@ def most_in_flight(key: I64, arrival: F64, end: F64) -> int | None:
 
 
 def unrelated_share(key: I64, tip: U32, parent_node: U32) -> float | None:
-    """Share of the ids with two or more chains of which no two begin with the same block; None: no such id."""
+    """Share of the ids with two or more chains of which no two begin alike; None: no such id."""
     known = (key >= 0) & (tip != NO_TIP) & (tip != 0)
     if not known.any():
         return None
-    head = _first_block(parent_node)[tip[known]].astype(np.int64)
+    head = first_block(parent_node)[tip[known]].astype(np.int64)
     ids = key[known]
-    heads = np.bincount(np.unique(np.stack([ids, head], axis=1), axis=0)[:, 0], minlength=ids.max() + 1)
+    pairs = np.unique(ids * parent_node.size + head)
+    heads = np.bincount(pairs // parent_node.size, minlength=ids.max() + 1)
     chains = np.bincount(ids)
     several = chains > 1
     return float((heads == chains)[several].mean()) if several.any() else None
 
 
 @njit(cache=True, nogil=True)
-def _first_block(parent_node):
+def first_block(parent_node):
     """The node of depth 1 above each node (u32[m]); 0 for the root."""
     head = np.zeros(parent_node.size, np.uint32)
     for node in range(1, parent_node.size):

@@ -155,22 +155,26 @@ def last_full_node(prompt, tip, parent_node, depth, block_tokens):
 
 
 @njit(cache=True, nogil=True)
-def _nearest_end(full, parent_node, fanout):
-    """For every node the nearest node at or above it where a request's full blocks end (0: none), and the
-    most successors of any node from here to there."""
-    ends = np.zeros(parent_node.size, np.bool_)
-    for node in full:
-        ends[node] = True
-    ends[0] = False
+def nearest_end(full, parent_node):
+    """For every node the nearest one at or above it where a request's full blocks end (u32[m]); 0: none."""
     end = np.zeros(parent_node.size, np.uint32)
-    widest = np.zeros(parent_node.size, np.int32)
+    for node in full:
+        end[node] = node
     for node in range(1, parent_node.size):
-        if ends[node]:
-            end[node], widest[node] = node, fanout[node]
-        else:
+        if end[node] == 0:
             end[node] = end[parent_node[node]]
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _widest_to_end(end, parent_node, fanout):
+    """The most successors of any node from each node to its nearest end, both included (i32[m])."""
+    widest = np.zeros(end.size, np.int32)
+    for node in range(1, end.size):
+        widest[node] = fanout[node]
+        if end[node] != node:
             widest[node] = max(fanout[node], widest[parent_node[node]])
-    return end, widest
+    return widest
 
 
 @njit(cache=True, nogil=True)
@@ -182,7 +186,8 @@ def _continue(prompt, total, full, order, parent_node, fanout, guard):
     The walk goes on past the guard only to learn what it cut off.
     """
     n = full.size
-    end, widest = _nearest_end(full, parent_node, fanout)
+    end = nearest_end(full, parent_node)
+    widest = _widest_to_end(end, parent_node, fanout)
     first = np.zeros(parent_node.size + 1, np.int64)
     for node in full:
         first[node + 1] += 1

@@ -1,0 +1,169 @@
+"""Prefix parents inside an agent line: which earlier request does a prompt extend?
+
+With block chains: the request of the same line whose full blocks reach deepest into this chain, the latest of
+these. Without chains the lengths decide: the latest request of the line with a shorter prompt.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from agentctl.ingest.session_ids import first_block
+from agentctl.ingest.sessions import NO_TIP, last_full_node, nearest_end
+
+Bool = NDArray[np.bool_]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+
+
+class Lines(NamedTuple):
+    """Agent lines and the neighbours of each row in its own line; rows i64[n], -1 none."""
+
+    line: I64  # number of the (session, agent) line
+    order: I64  # rows by (line, row)
+    previous: I64  # the row before it
+    twin: I64  # the latest earlier row with the very same prompt
+    retry_of: I64  # the failed attempt that it repeats
+
+
+def find_lines(session: I64, agent: I64, prompt: I64, tip: U32, failed: Bool) -> Lines:
+    """Lines, twins and retries.
+
+    Same prompt: the same tip and length. Where no block tells prompts apart, equal length counts as the same
+    prompt only after a failed attempt. A request after a failed one of unknown prompt is its retry.
+    """
+    agents = np.unique(agent, return_inverse=True)[1]
+    line = np.unique(session * (agents.max(initial=0) + 1) + agents, return_inverse=True)[1].astype(np.int64)
+    previous = previous_with_same(line)
+    twin = previous_with_same(line, tip.astype(np.int64), prompt)
+    after_failure = (twin >= 0) & failed[twin]
+    has_block = (tip != NO_TIP) & (tip != 0)
+    twin = np.where((prompt > 0) & (has_block | after_failure), twin, -1)
+    blank = (previous >= 0) & failed[previous] & (prompt[previous] <= 0)
+    retry_of = np.where((twin >= 0) & failed[twin], twin, np.where(blank, previous, -1))
+    return Lines(line, np.argsort(line, kind="stable"), previous, twin, retry_of)
+
+
+def previous_with_same(*keys: I64) -> I64:
+    """The latest earlier row with the same keys, -1 if none."""
+    previous = np.full(keys[0].size, -1, np.int64)
+    order = np.lexsort(keys[::-1])
+    same = np.ones(max(order.size - 1, 0), np.bool_)
+    for key in keys:
+        same &= key[order[1:]] == key[order[:-1]]
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
+def prefix_parents(
+    lines: Lines,
+    named: I64,
+    spawn: I64,
+    prompt: I64,
+    tip: U32,
+    fit: Bool,
+    parent_node: U32,
+    depth: I32,
+    block_tokens: int | None,
+) -> I64:
+    """The request that each prompt extends (i64[n], -1).
+
+    A parent that the log names wins, then the parent of the same prompt sent before, then the chain. A row
+    that extends nothing takes its place after the latest row of its line (a compacted or edited prompt), if
+    the two begin with the same block as far as is known and nobody else continues that row. A request that
+    spawned a sub-agent is the parent of the sub-agent's first request only when that prompt extends it (a
+    forked context): a parent's output is named by its first child, and that is the next turn of its own line.
+
+    fit: rows that can be extended, because an answer to them may be part of a later prompt
+    """
+    full = last_full_node(prompt, tip, parent_node, depth, block_tokens or 1)
+    extends = _extended_row(
+        lines.order, lines.line, prompt, full, fit, nearest_end(full, parent_node), parent_node
+    )
+    first = (lines.previous < 0) & (spawn >= 0)
+    extends[first] = _spawner_if_extended(np.flatnonzero(first), spawn, prompt, full, parent_node)
+    head = np.where(tip == NO_TIP, 0, first_block(parent_node)[np.where(tip == NO_TIP, 0, tip)])
+    return _settle(named, lines.twin, extends, lines.line, head, fit)
+
+
+@njit(cache=True, nogil=True)
+def _extended_row(order, line, prompt, full, fit, end, parent_node):
+    """The earlier row of the line with a shorter prompt whose full blocks reach deepest into the row's path.
+
+    The latest of these, -1 if none.
+    Lines come one after the other; `owner` tells whether `top` of a node belongs to the current one. The rows
+    that end in a node form a list (`top`, `below`) from which a later row with a shorter prompt drops others.
+    """
+    found = np.full(line.size, -1, np.int64)
+    owner = np.full(parent_node.size, -1, np.int64)
+    top = np.full(parent_node.size, -1, np.int64)
+    below = np.full(line.size, -1, np.int64)
+    for row in order:
+        node = end[full[row]]
+        while True:
+            if owner[node] == line[row] and prompt[row] > 0:
+                other = top[node]
+                while other >= 0 and prompt[other] >= prompt[row]:
+                    other = below[other]
+                if other >= 0:
+                    found[row] = other
+                    break
+            if node == 0:
+                break
+            node = end[parent_node[node]]
+        if fit[row] and prompt[row] > 0:
+            node = full[row]
+            other = top[node] if owner[node] == line[row] else -1
+            while other >= 0 and prompt[other] >= prompt[row]:
+                other = below[other]
+            owner[node], top[node], below[row] = line[row], row, other
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _spawner_if_extended(rows, spawn, prompt, full, parent_node):
+    """For first requests of sub-agents the request that spawned them if their chain contains it, else -1."""
+    found = np.full(rows.size, -1, np.int64)
+    for i in range(rows.size):
+        row, other = rows[i], spawn[rows[i]]
+        node = full[row]
+        while node > full[other]:  # numbers fall towards the root
+            node = parent_node[node]
+        if node != 0 and node == full[other] and prompt[other] < prompt[row]:
+            found[i] = other
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _settle(named, twin, extends, line, head, fit):
+    """Choose among the candidates, row by row."""
+    parent = np.full(named.size, -1, np.int64)
+    continued = np.zeros(named.size, np.bool_)
+    for row in range(named.size):
+        claim = named[row] if named[row] >= 0 else extends[row]
+        if claim >= 0:
+            continued[claim] = True
+    latest = np.full(named.size, -1, np.int64)  # by line
+    for row in range(named.size):
+        before = latest[line[row]]
+        if named[row] >= 0:
+            parent[row] = named[row]
+        elif twin[row] >= 0:
+            parent[row] = parent[twin[row]]
+        elif extends[row] >= 0:
+            parent[row] = extends[row]
+        elif before >= 0 and not continued[before] and _may_share(head[row], head[before]):
+            parent[row] = before
+        if fit[row]:
+            latest[line[row]] = row
+    return parent
+
+
+@njit(cache=True, nogil=True)
+def _may_share(head, other):
+    return head == other or head == 0 or other == 0
