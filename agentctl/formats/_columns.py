@@ -1,8 +1,9 @@
-"""Range-checked columns of one chunk; a record that fails a check is set aside alone, with the field's path."""
+"""Range-checked columns of one chunk; a record that fails a check is set aside alone, with its field."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -30,7 +31,9 @@ class Columns:
         self._ids: Ids | None = None
         self.n = lines.size
 
-    def tokens(self, name: str, values: Sequence[Any], path: str, low: int = 0, high: int = MAX_TOKENS) -> None:
+    def tokens(
+        self, name: str, values: Sequence[Any], path: str, low: int = 0, high: int = MAX_TOKENS
+    ) -> None:
         """Whole numbers in low..high, None = unknown."""
         numbers = _whole(values)
         bad = ((numbers < low) | (numbers > high)) & (numbers != _UNKNOWN_INT)
@@ -93,15 +96,17 @@ class Columns:
         for row, (reason, path) in sorted(self._fault.items()):
             keep[row] = False
             self._reading.reject(self._chunk, int(self._lines[row]), reason, path)
-        columns = {
-            name: values[keep] if isinstance(values, np.ndarray) else [v for v, k in zip(values, keep, strict=True) if k]
-            for name, values in self._columns.items()
-        }
+        columns = {name: take(values, keep) for name, values in self._columns.items()}
         return Batch(self._lines[keep], columns, self._ids.take(keep) if self._ids else None)
 
     def _mark(self, bad: NDArray[np.bool_], reason: str, path: str) -> None:
         for row in np.flatnonzero(bad):
             self._fault.setdefault(int(row), (reason, path))
+
+
+def take(values: NDArray[Any] | list[Any], keep: NDArray[np.bool_]) -> NDArray[Any] | list[Any]:
+    """The values where the mask `keep` is true."""
+    return values[keep] if isinstance(values, np.ndarray) else list(compress(values, keep))
 
 
 _UNKNOWN_INT = np.iinfo(np.int64).min
@@ -120,5 +125,6 @@ def _whole(values: Sequence[Any]) -> NDArray[np.int64]:
             pass
     top = np.iinfo(np.int64).max
     return np.array(
-        [_UNKNOWN_INT if value is None else max(-top, min(int(value), top)) for value in values], dtype=np.int64
+        [_UNKNOWN_INT if value is None else max(-top, min(int(value), top)) for value in values],
+        dtype=np.int64,
     )

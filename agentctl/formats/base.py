@@ -80,6 +80,7 @@ class Reading:
     tz_assumed: str | None = None
     hash_scope: str = "global"
     hash_kind: str = "engine"
+    resolution_s: float = 0.0  # arrivals are rounded down to multiples of this
     n_blank_lines: int = 0
     n_header_lines: int = 0
     n_continuation_lines: int = 0  # further lines of records that span several (quoted CSV cells)
@@ -201,5 +202,7 @@ def _document_lines(text: bytes, name: str) -> bytes:
         stripped = bytes(raw).lstrip()
         items = msgspec.json.decode(text, type=list[msgspec.Raw]) if stripped[:1] == b"[" else [raw]
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UnknownFormatError("is not one JSON document", place=name, hint="leave out --json-document") from error
+        raise UnknownFormatError(
+            "is not one JSON document", place=name, hint="leave out --json-document"
+        ) from error
     return b"\n".join(bytes(item).replace(b"\n", b" ").replace(b"\r", b" ") for item in items)

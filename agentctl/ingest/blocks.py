@@ -29,7 +29,7 @@ class _Range:
         new_low, new_high = max(self.low, int(low.max())), min(self.high, int(high.min()))
         if new_low > new_high:
             lows, highs = np.maximum.accumulate(low), np.minimum.accumulate(high)
-            first = np.argmax((np.maximum(lows, self.low) > np.minimum(highs, self.high)))
+            first = np.argmax(np.maximum(lows, self.low) > np.minimum(highs, self.high))
             self.conflict = f"{name}:{lines[first]}"
         self.low, self.high = new_low, new_high
 
@@ -84,6 +84,6 @@ class BlockSizes:
 
 
 def fits_block(prompt: NDArray[np.int64], n_ids: NDArray[np.int64], block_tokens: int) -> NDArray[np.bool_]:
-    """Rows whose list size is ceil or floor of prompt / block_tokens; an empty list or unknown prompt passes."""
+    """Rows with ceil or floor of prompt / block_tokens ids; empty lists and unknown prompts pass."""
     full = prompt // block_tokens
     return (n_ids == 0) | (prompt < 0) | (n_ids == full) | (n_ids == -(-prompt // block_tokens))

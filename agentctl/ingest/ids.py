@@ -22,7 +22,7 @@ _UNUSUAL, _UNKNOWN = 1, 2
 
 
 class Ids(NamedTuple):
-    """Chains of block ids, one a row: row r has values[starts[r]:starts[r + 1]]; unknown[r]: no list given."""
+    """Chains of block ids: row r has values[starts[r]:starts[r + 1]]; unknown[r]: no list was given."""
 
     values: NDArray[np.uint64]
     starts: NDArray[np.int64]

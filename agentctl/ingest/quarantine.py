@@ -24,6 +24,10 @@ class Place:
     reason: str
     json_path: str | None = None
 
+    def __str__(self) -> str:
+        at = f" at {self.json_path}" if self.json_path else ""
+        return f"{self.file}:{self.line}: {self.reason}{at}"
+
 
 @dataclass
 class Quarantine:
@@ -55,10 +59,7 @@ class Budget:
         bad = sum(reasons.values())
         if not bad or self._allows(bad, n_records):
             return
-        shown = "\n".join(
-            f"  {place.file}:{place.line}: {place.reason}{f' at {place.json_path}' if place.json_path else ''}"
-            for place in places[:5]
-        )
+        shown = "\n".join(f"  {place}" for place in places[:5])
         totals = ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items()))
         where = f" (place and reason in {report})" if report else ""
         raise BadRecordsError(
@@ -77,7 +78,9 @@ class Budget:
 def write_places(path: Path, places: list[Place], reasons: Counter[str]) -> None:
     """One JSON line a bad record (file, line, offset, length, reason), totals first; never the record."""
     with atomic_file(path, force=True) as temporary, temporary.open("w", encoding="utf-8") as out:
-        out.write(json.dumps({"quarantined": sum(reasons.values()), "reasons": dict(sorted(reasons.items()))}))
+        out.write(
+            json.dumps({"quarantined": sum(reasons.values()), "reasons": dict(sorted(reasons.items()))})
+        )
         out.write("\n")
         for place in places:
             out.write(json.dumps(vars(place)) + "\n")

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from agentctl.errors import InputError
-from agentctl.formats.base import TRANSPORT, Batch, ReadOptions, Reading, recognise, reader_named
+from agentctl.formats._columns import take
+from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, reader_named, recognise
 from agentctl.ingest.blocks import BlockSizes, fits_block
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
@@ -44,7 +45,9 @@ class FileReport:
     dropped: dict[str, int]
     sizes: BlockSizes
     has_ids: bool
+    resolution_s: float = 0.0
     warnings: list[str] = field(default_factory=list)
+    node_numbers: NDArray[np.uint32] | None = None  # of a trie of its own, in the common one
 
 
 class Spool:
@@ -115,7 +118,9 @@ def to_arrow(values: Any, type_: pa.DataType, n: int) -> pa.Array:
     return pa.array(values, type=type_)
 
 
-def read_file(path: str, format_name: str | None, options: ReadOptions, trie: Trie, spool_path: Path) -> FileReport:
+def read_file(
+    path: str, format_name: str | None, options: ReadOptions, trie: Trie, spool_path: Path
+) -> FileReport:
     """Read one input with its reader; rows to `spool_path`, chains into `trie`."""
     source = Source(path)
     reader = reader_named(format_name) if format_name else recognise(source, options.column_map)
@@ -153,9 +158,12 @@ def read_file(path: str, format_name: str | None, options: ReadOptions, trie: Tr
         dropped=reading.dropped,
         sizes=sizes,
         has_ids=has_ids,
+        resolution_s=reading.resolution_s,
         warnings=[*source.warnings, *reading.warnings],
     )
-    _check_conservation(report, reading.n_records, getattr(reader, "ONE_RECORD_A_LINE", True) and not source.is_parquet)
+    _check_conservation(
+        report, reading.n_records, getattr(reader, "ONE_RECORD_A_LINE", True) and not source.is_parquet
+    )
     return report
 
 
@@ -168,7 +176,7 @@ def _place_chains(
     prompt = batch.columns["prompt_tokens"]
     n_ids = np.diff(batch.ids.starts)
     assert isinstance(prompt, np.ndarray)
-    block_tokens = batch.columns.get("block_tokens", reading.options.block_tokens)
+    block_tokens: Any = batch.columns.get("block_tokens", reading.options.block_tokens)
     if block_tokens is None:
         sizes.see(prompt, n_ids, batch.lines, reading.source.name)
     else:
@@ -194,17 +202,15 @@ def session_salts(session_ids: Any) -> NDArray[np.uint64]:
     known: dict[str, int] = {}
     for name in session_ids:
         if name not in known:
-            known[name] = int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=8).digest(), "little") | 1
+            digest = hashlib.blake2b(str(name).encode(), digest_size=8).digest()
+            known[name] = int.from_bytes(digest, "little") | 1
     return np.array([known[name] for name in session_ids], dtype=np.uint64)
 
 
 def _take(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     if keep.all():
         return batch
-    columns = {
-        name: values[keep] if isinstance(values, np.ndarray) else [v for v, k in zip(values, keep, strict=True) if k]
-        for name, values in batch.columns.items()
-    }
+    columns = {name: take(values, keep) for name, values in batch.columns.items()}
     ids: Ids | None = batch.ids.take(keep) if batch.ids else None
     return Batch(batch.lines[keep], columns, ids)
 
@@ -216,4 +222,6 @@ def _check_conservation(report: FileReport, n_good: int, one_record_a_line: bool
     assert 0 <= report.n_quarantined_lines <= bad, f"{report.format}: lines do not add up"
     assert not one_record_a_line or report.n_quarantined_lines == bad, f"{report.format}: lines do not add up"
     if report.n_records == 0:
-        raise InputError("holds no record", place=report.name, expected=f"at least one {report.format} record")
+        raise InputError(
+            "holds no record", place=report.name, expected=f"at least one {report.format} record"
+        )

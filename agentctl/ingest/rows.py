@@ -78,7 +78,7 @@ class Rows:
         return pc.fill_null(self._column(name), False).to_numpy()[self.order]
 
     def codes(self, name: str) -> tuple[NDArray[np.int64], list[str]]:
-        """A column of strings as numbers (-1 unknown) and the string of each number, in order of first use."""
+        """A column of strings as numbers (-1 unknown) in order of first use, and the string of each."""
         if not self.has(name):
             return np.full(len(self), -1, dtype=np.int64), []
         encoded = self._column(name).combine_chunks().dictionary_encode()
@@ -103,7 +103,15 @@ class Rows:
         return np.searchsorted(ends, self.order[positions], side="right")
 
     def tips(self) -> NDArray[np.uint32]:
-        raw = self.ints("tip_node")
+        """Tip of each row in the common trie, UNKNOWN_TIP where no ids were given."""
+        raw = self._plain("tip_node", -1)
+        start = 0
+        for report, table in zip(self.reports, self._tables, strict=True):
+            part = raw[start : start + table.num_rows]
+            if report.node_numbers is not None:  # read in a process of its own, with a trie of its own
+                raw[start : start + table.num_rows] = np.where(part < 0, -1, report.node_numbers[part])
+            start += table.num_rows
+        raw = raw[self.order]
         return np.where(raw < 0, UNKNOWN_TIP, raw).astype(np.uint32)
 
     def _column(self, name: str) -> pa.ChunkedArray:

@@ -210,7 +210,9 @@ def _open(path: str) -> _Raw:
     name = safe_name(path)
     try:
         if Path(path).is_dir():
-            raise InputError("is a folder", place=name, expected="a log file", hint=f"{name}/* gives its files")
+            raise InputError(
+                "is a folder", place=name, expected="a log file", hint=f"{name}/* gives its files"
+            )
         file = open(path, "rb")  # noqa: SIM115, PTH123
         status = os.fstat(file.fileno())
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -25,31 +26,42 @@ class Names:
         self._rows, self._suffix = rows, suffix
         names = [report.name for report in rows.reports]
         # two files of the same name (in two folders) are told apart by their content
-        self._files = [
+        self._files = pa.array(
             name if names.count(name) == 1 else f"{name}@{report.sha256[:8]}"
             for name, report in zip(names, rows.reports, strict=True)
-        ]
+        )
 
-    def files(self, positions: NDArray[np.int64]) -> list[str]:
-        return [self._files[number] for number in self._rows.file_numbers(positions)]
+    def files(self, positions: NDArray[np.int64]) -> pa.Array:
+        return self._files.take(pa.array(self._rows.file_numbers(positions)))
 
-    def requests(self, positions: NDArray[np.int64]) -> list[str | None]:
-        """Request ids of sorted rows; a position of -1 gives None."""
+    def formats(self, positions: NDArray[np.int64]) -> pa.Array:
+        return self.of_reports(positions, "format")
+
+    def of_reports(
+        self, positions: NDArray[np.int64], attribute: str, known: NDArray[np.int64] | None = None
+    ) -> pa.Array:
+        """A fact about each row's file; null where `known` (a column of the rows) is negative."""
+        values = pa.array([getattr(report, attribute) for report in self._rows.reports], pa.string())
+        numbers = self._rows.file_numbers(positions)
+        return values.take(pa.array(numbers, mask=None if known is None else known[positions] < 0))
+
+    def requests(self, positions: NDArray[np.int64]) -> pa.Array:
+        """Request ids of sorted rows; a position of -1 gives null."""
         at = np.maximum(positions, 0)
-        given = self._rows.take("request_id", at).to_pylist()
-        lines = self._rows.take("source_row", at).to_pylist()
-        files = self.files(at)
-        names: list[str | None] = [
-            None if position < 0 else (name if name is not None else f"{file}:{line}") + self._suffix.get(position, "")
-            for position, name, file, line in zip(positions.tolist(), given, files, lines, strict=True)
-        ]
-        return names
+        lines = self._rows.take("source_row", at).cast(pa.string())
+        made = pc.binary_join_element_wise(self.files(at), lines, ":")
+        names = pc.coalesce(self._rows.take("request_id", at), made)
+        if self._suffix:
+            suffixes = pa.array([self._suffix.get(position, "") for position in at.tolist()])
+            names = pc.binary_join_element_wise(names, suffixes, "")
+        return pc.if_else(pa.array(positions >= 0), names, pa.scalar(None, pa.string()))
 
 
 def write_requests(path: Path, rows: Rows, names: Names, derived: dict[str, Any]) -> dict[str, float]:
     """Write requests.parquet; returns the share of known values by column.
 
-    `derived` gives whole columns in sorted order (arrays, or functions of positions) that win over the spools'.
+    `derived` gives columns that win over the spools': numpy or Arrow arrays in sorted order, or functions of
+    positions that return Arrow arrays.
     """
     known = dict.fromkeys(REQUESTS.names, 0)
     with pq.ParquetWriter(path, REQUESTS, compression="zstd", compression_level=1) as writer:
@@ -59,10 +71,11 @@ def write_requests(path: Path, rows: Rows, names: Names, derived: dict[str, Any]
             for field in REQUESTS:
                 values = derived.get(field.name)
                 if callable(values):
-                    array = pa.array(values(positions), type=_plain(field.type))
+                    array = values(positions)
+                elif isinstance(values, np.ndarray):
+                    array = pa.array(values[positions], from_pandas=True)  # NaN becomes null
                 elif values is not None:
-                    array = values[positions] if isinstance(values, np.ndarray) else values.take(positions)
-                    array = array if isinstance(array, pa.Array) else pa.array(array, from_pandas=True)
+                    array = values.slice(start, positions.size)
                 else:
                     array = rows.take(field.name, positions)
                 array = array.cast(_plain(field.type))

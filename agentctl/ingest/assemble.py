@@ -1,0 +1,228 @@
+"""From spooled rows to the final table: order, duplicates, sessions, turns, and the numbered prefix tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from agentctl.errors import InputError
+from agentctl.ingest.blocks import BlockSizes
+from agentctl.ingest.grouping import Grouping, group
+from agentctl.ingest.options import IngestOptions
+from agentctl.ingest.read import FileReport
+from agentctl.ingest.rows import Rows
+from agentctl.ingest.trie import UNKNOWN_TIP, NumberedTree, Trie, count_conflicts, number_by_first_use
+from agentctl.ingest.turns import Log, Turns, order_turns, stop_kind
+from agentctl.ingest.write import Names
+from agentctl.schema import GAP_KINDS, ORIGINS, STATUSES
+
+_NS = 1_000_000_000
+
+
+@dataclass
+class Assembled:
+    """Everything that is written; `derived` holds columns in sorted order (see write_requests)."""
+
+    rows: Rows
+    names: Names
+    tree: NumberedTree
+    derived: dict[str, Any]
+    block_tokens: int | None
+    time_origin_ns: int | None
+    sessions: dict[str, Any]
+    chain_conflicts: int
+    dropped: dict[str, int]
+    warnings: list[str]
+
+
+def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> Assembled:
+    """Sort the rows, drop duplicates, group and order them, number the tree. Frees the trie's table."""
+    rows = Rows(reports)
+    if not len(rows):
+        raise InputError("no usable record is left", hint="see the quarantine file for the reasons")
+    if rows.time_origin == "session":
+        rows.start_sessions(options.session_rate_per_min, options.seed)
+    rows.sort()
+    dropped, suffix = _duplicates(rows, options)
+    block_tokens = _block_tokens(rows, options)
+    conflicts = count_conflicts(trie.hash)
+    trie.drop_table()
+    tips, n_unknown = _settle_empty_chains(rows, block_tokens)
+    tree = number_by_first_use(trie, tips)
+    names = Names(rows, suffix)
+    time_origin_ns = int(rows.arrival_ns.min()) if rows.time_origin == "absolute" else None
+    arrival = (rows.arrival_ns - (time_origin_ns or 0)) / _NS
+    end = arrival + rows.floats("e2e_s")
+    grouping = group(rows, arrival, end, tree, block_tokens, options)
+    turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
+    warnings = [*grouping.warnings]
+    if n_unknown:
+        warnings.append(f"{n_unknown:,} requests have no block ids: their reuse is unknown, not 0")
+    return Assembled(
+        rows,
+        names,
+        tree,
+        _derived(rows, names, grouping, turns, arrival, end, tree, block_tokens),
+        block_tokens,
+        time_origin_ns,
+        grouping.document,
+        conflicts,
+        dropped,
+        warnings,
+    )
+
+
+def _duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int], dict[int, str]]:
+    """Drop later rows of a request id that came before, or name them apart (`id#2`)."""
+    codes, _ = rows.codes("request_id")
+    occurrence = _occurrences(codes)
+    again = occurrence > 1
+    if not again.any():
+        return {}, {}
+    if options.duplicates == "keep":
+        return {}, {int(row): f"#{occurrence[row]}" for row in np.flatnonzero(again)}
+    rows.keep(~again)
+    return {"duplicate_request_id": int(again.sum())}, {}
+
+
+def _occurrences(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each row's code has occurred up to it (1 for the first, and for code -1)."""
+    result = np.ones(codes.size, dtype=np.int64)
+    by_code = np.argsort(codes, kind="stable")
+    ordered = codes[by_code]
+    starts = np.flatnonzero(np.diff(ordered, prepend=np.int64(-2)))
+    lengths = np.diff(np.append(starts, codes.size))
+    counts = np.arange(codes.size) - np.repeat(starts, lengths) + 1
+    result[by_code] = np.where(ordered < 0, 1, counts)
+    return result
+
+
+def _block_tokens(rows: Rows, options: IngestOptions) -> int | None:
+    """The one block size of the dataset: as given, as the files say, or as the lengths show."""
+    if not any(report.has_ids for report in rows.reports):
+        return None
+    if options.block_tokens:
+        return options.block_tokens
+    said = np.unique(rows.ints("block_tokens"))
+    said = said[said > 0]
+    sizes = BlockSizes()
+    for report in rows.reports:
+        sizes.merge(report.sizes)
+    inferred = sizes.choose()
+    found = {*said.tolist(), *([inferred] if inferred else [])}
+    if len(found) > 1:
+        raise InputError(
+            f"the files have blocks of {' and '.join(map(str, sorted(found)))} tokens",
+            expected="one block size in a dataset",
+            hint="ingest them into separate datasets",
+        )
+    return found.pop() if found else None
+
+
+def _settle_empty_chains(rows: Rows, block_tokens: int | None) -> tuple[NDArray[np.uint32], int]:
+    """Tips in sorted order; an empty list is a chain of no blocks only where no block would be full."""
+    tips = rows.tips()
+    prompt = rows.ints("prompt_tokens")
+    if block_tokens is not None:
+        is_partial_hashed = bool(np.any(rows.ints("n_blocks") * block_tokens > prompt))
+        empty = tips == 0
+        tips[empty & ((prompt < 0) | (prompt >= block_tokens) | is_partial_hashed)] = UNKNOWN_TIP
+        return tips, int(np.count_nonzero(tips == UNKNOWN_TIP))
+    tips[:] = UNKNOWN_TIP
+    return tips, 0
+
+
+def _turns(
+    rows: Rows,
+    grouping: Grouping,
+    arrival: NDArray[np.float64],
+    end: NDArray[np.float64],
+    tree: NumberedTree,
+    block_tokens: int | None,
+) -> Turns:
+    status, status_names = rows.codes("status")
+    stop, stop_names = rows.codes("finish_reason")
+    log = Log(
+        session=grouping.session,
+        agent=rows.codes("agent_path")[0],
+        arrival=arrival,
+        end=end,
+        prompt=rows.ints("prompt_tokens"),
+        status=_recode(status, [STATUSES.index(name) for name in status_names], unknown=0),
+        stop=_recode(stop, [stop_kind(name) for name in stop_names], unknown=-1),
+        tip=tree.tips,
+        named_parent=grouping.named_parent,
+        spawn=grouping.spawn,
+        think=rows.floats("think_s"),
+        named_turn=rows.ints("turn_number"),
+        n_assistant=rows.ints("n_assistant"),
+        resumed=rows.flags("is_resumed"),
+    )
+    resolution = max(report.resolution_s for report in rows.reports)
+    return order_turns(log, tree.parent, tree.depth, block_tokens, resolution)
+
+
+def _recode(codes: NDArray[np.int64], values: list[int], unknown: int) -> NDArray[np.int8]:
+    return np.array([*values, unknown], dtype=np.int8)[codes]
+
+
+def _derived(
+    rows: Rows,
+    names: Names,
+    grouping: Grouping,
+    turns: Turns,
+    arrival: NDArray[np.float64],
+    end: NDArray[np.float64],
+    tree: NumberedTree,
+    block_tokens: int | None,
+) -> dict[str, Any]:
+    tips = tree.tips.astype(np.int64)
+    tips[tips == UNKNOWN_TIP] = -1
+    prompt = rows.ints("prompt_tokens")
+    derived: dict[str, Any] = {
+        "request_id": names.requests,
+        "source_file": names.files,
+        "source_format": names.formats,
+        "session_id": lambda positions: grouping.names(names, positions),
+        "session_source": lambda positions: grouping.source_names(positions),
+        "session_conf": grouping.confidence,
+        "parent_request_id": lambda positions: names.requests(turns.parent_row[positions]),
+        "after_request_id": lambda positions: names.requests(turns.after_row[positions]),
+        "turn_index": turns.turn_index,
+        "attempt": turns.attempt,
+        "origin": lambda positions: coded(turns.origin[positions], ORIGINS),
+        "gap_s": turns.gap,
+        "gap_kind": lambda positions: coded(turns.gap_kind[positions], GAP_KINDS),
+        "arrival_s": arrival,
+        "end_s": end,
+        "token_source": _with_default(rows, "token_source", "reported"),
+        "status": _with_default(rows, "status", "ok"),
+        "tip_node": _nullable(tips),
+        "n_blocks": _nullable(np.where(tips < 0, -1, tree.depth[np.maximum(tips, 0)])),
+    }
+    if block_tokens is not None:
+        known = (tips >= 0) & (prompt >= 0)
+        derived["block_tokens"] = _nullable(np.where(tips >= 0, block_tokens, -1))
+        derived["tail_tokens"] = _nullable(np.where(known, prompt % block_tokens, -1))
+        derived["hash_scope"] = lambda positions: names.of_reports(positions, "hash_scope", tips)
+        derived["hash_kind"] = lambda positions: names.of_reports(positions, "hash_kind", tips)
+    return derived
+
+
+def coded(codes: NDArray[Any], values: tuple[str, ...]) -> pa.Array:
+    """Strings of small numbers; -1 is null."""
+    indices = pa.array(codes.astype(np.int32), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(values)).cast(pa.string())
+
+
+def _nullable(values: NDArray[np.int64]) -> pa.Array:
+    return pa.array(values, mask=values < 0)
+
+
+def _with_default(rows: Rows, name: str, default: str) -> Any:
+    return lambda positions: pc.fill_null(rows.take(name, positions), default)

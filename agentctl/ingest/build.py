@@ -1,0 +1,198 @@
+"""Logs to a trace dataset: read every file, put the rows in order, find sessions and turns, write, report."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentctl import __version__
+from agentctl.errors import InputError, UsageError
+from agentctl.files import atomic_folder, canonical_json
+from agentctl.formats.base import ReadOptions
+from agentctl.ingest.assemble import Assembled, assemble
+from agentctl.ingest.options import IngestOptions
+from agentctl.ingest.quarantine import Budget, write_places
+from agentctl.ingest.read import FileReport, read_file
+from agentctl.ingest.report import describe
+from agentctl.ingest.trie import Trie
+from agentctl.ingest.write import write_nodes, write_requests
+from agentctl.present import Section
+from agentctl.schema import TRACE_SCHEMA
+from agentctl.trace import META_FILE, NODES_FILE, REQUESTS_FILE, Trace, open_trace
+
+__all__ = ["IngestOptions", "IngestReport", "ingest"]
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """The dataset and what was kept, set aside and dropped on the way."""
+
+    trace: Trace
+    document: dict[str, Any]
+    sections: tuple[Section, ...]
+
+
+def ingest(
+    files: Sequence[Path | str],
+    output: Path,
+    options: IngestOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Turn log files into the dataset folder `output`.
+
+    The bytes written depend on the files' content and the options alone, not on the order of the files or
+    the number of workers. Bad records beyond the budget raise BadRecordsError and leave `output` as it was;
+    their places are then in NAME.quarantine.jsonl beside it.
+    """
+    options = options or IngestOptions()
+    paths = [str(file) for file in files]
+    _check_paths(paths)
+    quarantine_path = output.parent / f"{output.name.removesuffix('.trace')}.quarantine.jsonl"
+    with atomic_folder(output, force=options.force) as folder:
+        spool = folder / "spool"
+        spool.mkdir()
+        reports, trie = _read_all(paths, options, spool, progress)
+        _check_twice(reports)
+        _check_budget(reports, options, quarantine_path)
+        if progress:
+            progress(0.8, "sessions and turns")
+        assembled = assemble(reports, trie, options)
+        coverage = write_requests(folder / REQUESTS_FILE, assembled.rows, assembled.names, assembled.derived)
+        write_nodes(folder / NODES_FILE, assembled.tree)
+        document = _document(assembled, options, coverage)
+        (folder / META_FILE).write_bytes(canonical_json(document))
+        del assembled
+        shutil.rmtree(spool)
+    if not any(report.quarantine.count for report in reports):
+        quarantine_path.unlink(missing_ok=True)
+    return IngestReport(open_trace(output), {**document, "schema": "agentctl/ingest/1"}, describe(document))
+
+
+def _check_paths(paths: list[str]) -> None:
+    if not paths:
+        raise UsageError("no log file is given", expected="at least one, or - for standard input")
+    unpacked = Counter(path.removesuffix(".gz").removesuffix(".zst") for path in paths)
+    for path, count in unpacked.items():
+        if count > 1:
+            raise InputError(
+                "is given twice, perhaps plain and compressed", place=Path(path).name, hint="give one of them"
+            )
+
+
+def _check_twice(reports: list[FileReport]) -> None:
+    by_content: dict[str, str] = {}
+    for report in reports:
+        if report.sha256 in by_content:
+            raise InputError(
+                f"has the same content as {by_content[report.sha256]}",
+                place=report.name,
+                hint="give one of them",
+            )
+        by_content[report.sha256] = report.name
+
+
+def _read_all(
+    paths: list[str], options: IngestOptions, spool: Path, progress: Progress | None
+) -> tuple[list[FileReport], Trie]:
+    read_options = ReadOptions(options.map, options.block_tokens, options.json_document)
+    trie = Trie()
+    if options.workers == 1 or len(paths) == 1:
+        reports = []
+        for k, path in enumerate(paths):
+            if progress:
+                progress(0.8 * k / len(paths), f"reading {k + 1} of {len(paths)}")
+            reports.append(read_file(path, options.format, read_options, trie, spool / f"{k}.arrow"))
+        return reports, trie
+    with ProcessPoolExecutor(min(options.workers, len(paths))) as pool:
+        futures = [
+            pool.submit(_read_alone, path, options.format, read_options, spool / f"{k}.arrow")
+            for k, path in enumerate(paths)
+        ]
+        reports = []
+        for k, future in enumerate(futures):
+            report = future.result()
+            nodes = report.spool.with_suffix(".parent.npy"), report.spool.with_suffix(".hash.npy")
+            report.node_numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
+            reports.append(report)
+            if progress:
+                progress(0.8 * (k + 1) / len(paths), f"read {k + 1} of {len(paths)}")
+    return reports, trie
+
+
+def _read_alone(path: str, format_name: str | None, options: ReadOptions, spool: Path) -> FileReport:
+    """In a worker: a trie of its own, left on disk for the parent to merge."""
+    trie = Trie()
+    report = read_file(path, format_name, options, trie, spool)
+    np.save(spool.with_suffix(".parent.npy"), trie.parent, allow_pickle=False)
+    np.save(spool.with_suffix(".hash.npy"), trie.hash, allow_pickle=False)
+    return report
+
+
+def _check_budget(reports: list[FileReport], options: IngestOptions, path: Path) -> None:
+    ordered = sorted(reports, key=lambda report: report.sha256)
+    reasons = sum((report.quarantine.reasons for report in ordered), Counter[str]())
+    if not reasons:
+        return
+    places = [place for report in ordered for place in report.quarantine.places]
+    write_places(path, places, reasons)
+    n_records = sum(report.n_records for report in ordered)
+    Budget(options.max_bad, options.max_bad_ratio).check(places, reasons, n_records, path)
+
+
+def _document(assembled: Assembled, options: IngestOptions, coverage: dict[str, float]) -> dict[str, Any]:
+    """dataset.json: everything that a reader of the dataset must know about its making."""
+    reports = assembled.rows.reports
+    dropped = sum((Counter(report.dropped) for report in reports), Counter[str]()) + Counter(
+        assembled.dropped
+    )
+    first = reports[0]
+    is_synthesised = assembled.rows.time_origin == "session"
+    return {
+        "schema": TRACE_SCHEMA,
+        "agentctl_version": __version__,
+        "block_tokens": assembled.block_tokens,
+        "time_origin_ns": assembled.time_origin_ns,
+        "time": {
+            "origin": "synthesised" if is_synthesised else assembled.rows.time_origin,
+            "tz_assumed": first.tz_assumed,
+            "session_rate_per_min": options.session_rate_per_min if is_synthesised else None,
+            "seed": options.seed if is_synthesised else None,
+        },
+        "files": [
+            {
+                "name": report.name,
+                "sha256": report.sha256,
+                "bytes": report.n_bytes,
+                "format": report.format,
+                "lines": report.n_lines,
+                "record_lines": report.n_record_lines,
+                "blank_lines": report.n_blank_lines,
+                "header_lines": report.n_header_lines,
+                "quarantined_lines": report.n_quarantined_lines,
+                "records": report.n_records,
+            }
+            for report in reports
+        ],
+        "records": {
+            "read": sum(report.n_records for report in reports),
+            "rows": len(assembled.rows),
+            "quarantined": sum(report.quarantine.count for report in reports),
+            "quarantined_by_reason": dict(sum((r.quarantine.reasons for r in reports), Counter())),
+            "dropped": dict(dropped),
+        },
+        "hash": {"kind": first.hash_kind, "scope": first.hash_scope} if first.has_ids else None,
+        "sessions": assembled.sessions,
+        "coverage": coverage,
+        "chain_conflicts": assembled.chain_conflicts,
+        "warnings": sorted({*assembled.warnings, *(text for report in reports for text in report.warnings)}),
+    }

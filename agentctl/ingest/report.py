@@ -1,0 +1,62 @@
+"""What `agentctl ingest` says about a dataset: kept, set aside, dropped, and how sessions were found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentctl.present import Fact, Section, Table
+
+
+def describe(document: dict[str, Any]) -> tuple[Section, ...]:
+    """Sections for people from dataset.json."""
+    records, sessions = document["records"], document["sessions"]
+    sources = ", ".join(f"{name} {count:,}" for name, count in sessions["source"].items())
+    formats = " and ".join(sorted({file["format"] for file in document["files"]}))
+    lost = records["quarantined"] + sum(records["dropped"].values())
+    sentence = (
+        f"{records['rows']:,} requests in {sessions['count']:,} sessions "
+        f"({sessions['multi_turn']:,} of two or more requests), read as {formats}; "
+        + ("nothing was left out" if not lost else f"{lost:,} records were left out")
+    )
+    set_aside, dropped = _by_reason(records["quarantined_by_reason"]), _by_reason(records["dropped"])
+    facts = (
+        Fact("records read", records["read"], "count", "rows + set aside + dropped"),
+        Fact("rows", records["rows"], "count"),
+        Fact("set aside as bad", records["quarantined"], "count", set_aside),
+        Fact("dropped", sum(records["dropped"].values()), "count", dropped),
+        Fact(
+            "block size",
+            document["block_tokens"],
+            "tokens",
+            "as the files say, as given, or from the lengths",
+        ),
+        Fact("session evidence", sources, "", "rows by what names their session"),
+        Fact("time", _time(document), "", ""),
+    )
+    files = Table(
+        columns=(("file", ""), ("format", ""), ("lines", "count"), ("record lines", "count"),
+                 ("blank", "count"), ("header", "count"), ("bad", "count"), ("records", "count")),
+        rows=tuple(
+            (file["name"], file["format"], file["lines"], file["record_lines"], file["blank_lines"],
+             file["header_lines"], file["quarantined_lines"], file["records"])
+            for file in document["files"]
+        ),
+        title="lines = record lines + blank + header + bad",
+    )  # fmt: skip
+    return (
+        Section(
+            "ingest", "Ingest", sentence, facts=facts, tables=(files,), warnings=tuple(document["warnings"])
+        ),
+    )
+
+
+def _by_reason(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
+
+
+def _time(document: dict[str, Any]) -> str:
+    time = document["time"]
+    if time["origin"] == "synthesised":
+        return f"session starts synthesised, {time['session_rate_per_min']:g} per minute, seed {time['seed']}"
+    assumed = f", zone assumed {time['tz_assumed']}" if time["tz_assumed"] else ""
+    return f"{time['origin']}{assumed}"
