@@ -1,0 +1,210 @@
+"""Decisions on peaks that are given, and a whole study on candidates whose capacity is known."""
+
+import numpy as np
+import pytest
+
+from agentctl.metrics import Run
+from agentctl.policies.base import load_policy
+from agentctl.recommend.decision import decide
+from agentctl.recommend.search import Candidate, Found, Ladder, Measured
+from agentctl.recommend.statistics import Peak
+from agentctl.recommend.study import LEAST_REPLICATES, MOST_REPLICATES, affordable, study
+from agentctl.slo import parse_slos
+
+LADDER = Ladder(-9, 6)
+HOLDS = Measured(**{**dict.fromkeys(Measured._fields), "score": 0.1, "requests": 10, "rejected": 0})
+FAILS = HOLDS._replace(score=-0.1)
+
+
+def candidate(name, engines=4, price=None):
+    return Candidate(load_policy(name), engines, engines, price)
+
+
+def found(name, peak, replicates, engines=4, side="", at_trace=HOLDS):
+    peaks = [Peak(load, side) for load in replicates]
+    return Found(candidate(name, engines), {0: at_trace}, Peak(peak, side), peaks)
+
+
+NOISE = np.exp(np.random.default_rng(3).normal(0, 0.1, size=12))  # common to all candidates of a replicate
+JITTER = np.exp(np.random.default_rng(4).normal(0, 0.01, size=(3, 12)))
+
+
+def three(first, second, third):
+    """smetric, lmetric and round-robin with these peaks."""
+    return [
+        found(name, peak, peak * NOISE * jitter)
+        for name, peak, jitter in zip(
+            ("smetric", "lmetric", "round-robin"), (first, second, third), JITTER, strict=True
+        )
+    ]
+
+
+def verdicts(decision):
+    return {row.candidate.name: row.verdict for row in decision.rows}
+
+
+def test_a_gap_beyond_the_paired_noise_is_better_and_clear():
+    decision = decide(three(2.0, 1.5, 1.5), candidate("round-robin"))
+    assert verdicts(decision) == {
+        "smetric": "BETTER",
+        "lmetric": "NOT DISTINGUISHABLE",
+        "round-robin": "NOT EVALUATED",  # the reference itself
+    }
+    assert decision.clear
+    assert decision.chosen.candidate.name == "smetric"
+    row = decision.rows[0]
+    assert row.difference.value == pytest.approx(2.0 / 1.5)
+    assert 1 < row.difference.low < 4 / 3 < row.difference.high
+    assert row.peak.low < 2.0 < row.peak.high
+
+
+def test_a_worse_candidate_is_told():
+    assert verdicts(decide(three(1.0, 1.5, 1.5), candidate("round-robin")))["smetric"] == "WORSE"
+
+
+def test_among_ties_the_one_with_the_fewest_signals_wins_not_the_point_estimate():
+    decision = decide(three(1.01, 1.0, 0.999), candidate("round-robin"))
+    assert not decision.clear
+    assert len(decision.tied) == 3
+    assert decision.chosen.candidate.name == "round-robin"
+
+
+def test_equal_signals_are_decided_by_name():
+    decision = decide(three(1.01, 1.0, 0.5), candidate("round-robin"))
+    assert decision.chosen.candidate.name == "lmetric"
+
+
+def test_a_reference_that_is_only_a_reference_is_never_recommended():
+    decision = decide(three(1.0, 1.0, 1.0), candidate("round-robin"), reference_only=True)
+    assert decision.chosen.candidate.name == "lmetric"
+
+
+def test_without_replicates_nothing_is_claimed():
+    founds = [found("smetric", 3.0, []), found("round-robin", 1.0, [])]
+    decision = decide(founds, candidate("round-robin"))
+    assert verdicts(decision)["smetric"] == "NOT EVALUATED"
+    assert not decision.clear
+
+
+def test_two_candidates_above_the_ladder_cannot_be_told_apart():
+    founds = [found(name, 4.0, [4.0] * 5, side="above") for name in ("smetric", "round-robin")]
+    decision = decide(founds, candidate("round-robin"))
+    row = decision.rows[0]
+    assert row.verdict == "NOT DISTINGUISHABLE"
+    assert (row.peak.low, row.peak.high) == (4.0, None)
+    assert (row.difference.low, row.difference.high) == (None, None)
+
+
+def test_above_the_ladder_a_gain_has_no_upper_end():
+    founds = [
+        found("smetric", 4.0, [4.0] * 5, side="above"),
+        found("round-robin", 2.0, [2.0, 2.1, 1.9, 2.0, 2.0]),
+    ]
+    row = decide(founds, candidate("round-robin")).rows[0]
+    assert row.verdict == "BETTER"
+    assert row.difference.low is not None
+    assert row.difference.high is None
+
+
+def test_a_candidate_is_compared_with_the_current_policy_on_as_many_engines():
+    founds = [
+        found(name, peak * engines, peak * engines * NOISE, engines=engines)
+        for engines in (2, 4)
+        for name, peak in (("smetric", 0.6), ("round-robin", 0.3))
+    ]
+    decision = decide(founds, candidate("round-robin"))
+    ratios = [row.difference.value for row in decision.rows if not row.is_current]
+    assert ratios == pytest.approx([2.0, 2.0])
+    assert decision.chosen.candidate.engines == 4
+
+
+def test_the_fewest_gpus_that_hold_the_slo_at_the_trace_load_are_chosen():
+    founds = [
+        found(
+            "smetric",
+            0.6 * engines,
+            0.6 * engines * NOISE,
+            engines=engines,
+            at_trace=HOLDS if engines > 1 else FAILS,
+        )
+        for engines in (1, 2, 4, 8)
+    ]
+    decision = decide(founds, candidate("smetric"), objective="gpus")
+    # 2 engines carry 1.2 times the load, but the interval reaches below 1
+    assert [row.holds for row in decision.rows] == [False, False, True, True]
+    assert decision.chosen.candidate.engines == 4
+
+
+def test_when_nothing_holds_the_best_is_still_named_and_marked():
+    founds = [
+        found("smetric", 0.5, 0.5 * NOISE, at_trace=FAILS),
+        found("round-robin", 0.2, 0.2 * NOISE, at_trace=FAILS),
+    ]
+    decision = decide(founds, candidate("round-robin"), objective="gpus")
+    assert decision.chosen.candidate.name == "smetric"
+    assert not decision.chosen.holds
+
+
+def test_an_objective_that_counts_nothing_decides_nothing():
+    nothing = Found(candidate("smetric"), {0: HOLDS._replace(score=None)}, None)
+    decision = decide([nothing], candidate("round-robin"))
+    assert decision.chosen is None
+    assert decision.rows[0].peak is None
+
+
+# --- a study: candidates carry known loads, replicates have a common factor
+
+
+CAPACITY = {"smetric": 1.8, "round-robin": 1.2}
+
+
+def run_of(candidate, workload):
+    """100 requests, of which as many are slow as the load exceeds the capacity."""
+    load, factor = workload
+    slow = int(np.clip(50 * load / (CAPACITY[candidate.name] * factor), 0, 100))
+    n = 100
+    first = np.where(np.arange(n) < slow, 3.0, 0.5)
+    zeros = np.zeros(n, dtype=np.int64)
+    ones = np.ones(n, dtype=np.int64)
+    return Run(1, 1, ones > 0, zeros, zeros, zeros * 1.0, first, first, ones, ones, zeros, ones)
+
+
+def study_of(names, replicates=4, **kwargs):
+    seen = []
+
+    def workload_at(replicate, load):
+        seen.append((replicate, load))
+        return load, 1 + 0.1 * replicate
+
+    candidates = [candidate(name) for name in names]
+    return study(
+        candidates, workload_at, run_of, LADDER, parse_slos(["ttft < 1s @ 50%"]), replicates, **kwargs
+    ), seen
+
+
+def test_a_study_finds_the_known_capacities_on_trace_and_replicates():
+    founds, _ = study_of(["smetric", "round-robin"])
+    for f in founds:
+        capacity = CAPACITY[f.candidate.name]
+        assert f.peak.load == pytest.approx(capacity, rel=0.03)
+        expected = [capacity * (1 + 0.1 * replicate) for replicate in (1, 2, 3, 4)]
+        assert [peak.load for peak in f.replicates] == pytest.approx(expected, rel=0.03)
+
+
+def test_every_workload_is_made_once_for_all_candidates():
+    _, seen = study_of(["smetric", "round-robin"])
+    assert len(seen) == len(set(seen))
+
+
+def test_the_number_of_replicates_follows_from_the_size_of_the_trace_alone():
+    big = Found(candidate("smetric"), {0: HOLDS._replace(requests=10**7)}, Peak(1.0))
+    small = Found(candidate("smetric"), {0: HOLDS}, Peak(1.0))
+    assert affordable([big], LADDER) == LEAST_REPLICATES
+    assert affordable([small], LADDER) == MOST_REPLICATES
+
+
+def test_progress_only_goes_forward():
+    shares = []
+    study_of(["smetric", "round-robin"], progress=lambda share, what: shares.append(share))
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] <= 1
