@@ -14,6 +14,6 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 or value == 0 else f"{value * 1e3:.3g} ms"
 
 
-def count(n: int, noun: str) -> str:
+def count(n: int, noun: str, plural: str | None = None) -> str:
     """'1 session', '1,234 sessions'."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
