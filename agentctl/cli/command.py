@@ -155,7 +155,9 @@ def _plain(value: Any) -> Any:
 
 def _parse(function: Callable[..., Any], name: str, short_help: str) -> Command:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, cls=Command, short_help=short_help)(function)
+    app.command(name, cls=Command, short_help=short_help, context_settings={"max_content_width": 100})(
+        function
+    )
     command = get_command(app)
     assert isinstance(command, Command)
     return command

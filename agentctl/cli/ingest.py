@@ -41,6 +41,9 @@ def ingest(
     block_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Tokens per hashed block; default: inferred.")
     ] = None,
+    json_document: Annotated[
+        bool, typer.Option("--json-document", help="A file is one JSON array or object, not a line each.")
+    ] = False,
     session_rate: Annotated[
         float,
         typer.Option(min=0, metavar="R", help="Session starts per minute, for logs without absolute times."),
@@ -68,6 +71,7 @@ def ingest(
         max_bad=max_bad,
         max_bad_ratio=max_bad_ratio,
         block_tokens=block_tokens,
+        json_document=json_document,
         session_rate_per_min=session_rate,
         seed=seed,
         duplicates=duplicates,

@@ -1,0 +1,52 @@
+"""Units are converted in the renderer, and nothing unknown becomes a number."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentctl.report.numbers import exact, fact_text, style_of
+
+FINITE = st.floats(min_value=-1e12, max_value=1e12)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "label", "text"),
+    [
+        (0.814, "ratio", "hit", "81.4 %"),
+        (1.99, "s", "ttft p95", "1,990 ms"),
+        (0.0312, "s", "tpot p95", "31.2 ms"),
+        (90.0, "s", "gap", "90.0 s"),
+        (5400.0, "s", "span", "90.0 min"),
+        (86400.0, "s", "span", "24.0 h"),
+        (12345.0, "tokens_per_s", "throughput", "12.3k tok/s"),
+        (1234, "tokens", "prompt", "1,234 tokens"),
+        (12_345_678, "tokens", "prompt", "12.3M tokens"),
+        (155, "count", "requests", "155"),
+        (41.23, "per_min", "peak", "41.2 /min"),
+        (True, "", "holds", "yes"),
+        ("auto", "", "method", "auto"),
+    ],
+)
+def test_people_read_these_units(value, unit, label, text):
+    assert fact_text(value, unit, label) == text
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_unknown_is_a_dash_to_people_and_empty_to_machines(value):
+    assert fact_text(value, "s", "ttft") == "–"
+    assert exact(value) == ""
+
+
+@given(FINITE)
+def test_a_machine_gets_every_digit(value):
+    assert float(exact(value)) == value
+
+
+@given(st.lists(FINITE, min_size=1, max_size=6), st.sampled_from(["s", "ratio", "tokens", "per_min"]))
+def test_a_column_has_one_style_and_keeps_three_digits_of_its_largest_number(values, unit):
+    style = style_of(values, unit)
+    largest = max(values, key=abs)
+    written = float(style.write(largest).replace(",", ""))
+    assert written == pytest.approx(largest * style.factor, rel=6e-3, abs=6e-3)

@@ -1,0 +1,122 @@
+"""The shape of the house: imports point one way, in no circle, and the wheel holds one package."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "agentctl"
+LAYERS = (
+    {"errors", "schema", "present", "files", "toml"},
+    {"trace", "result"},
+    {"formats", "ingest", "analyzers", "estimators"},
+    {"cluster", "profile", "workload", "metrics", "slo", "sim"},
+    {"policies"},
+    {"analyze", "simulate", "recommend", "report", "emit"},
+    {"cli"},
+)
+LAYER = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+LINKS = ("analyzers", "estimators", "policies")
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    files = [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/**/*.py")]
+    files += [file for link in LINKS for file in (PACKAGE / link).glob("**/*.py")]
+    names = (file.relative_to(ROOT).with_suffix("").parts for file in files)
+    return {
+        ".".join(parts[:-1] if parts[-1] == "__init__" else parts): file
+        for parts, file in zip(names, files, strict=True)
+    }
+
+
+MODULES = modules()
+
+
+def imports(file: Path, *, at_load_only: bool = False) -> Iterator[str]:
+    """Dotted names that a file imports, `from a import b` as a.b when that is a module of ours."""
+    for node in walk(ast.parse(file.read_text()), at_load_only):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & set(MODULES)
+            yield from inner or {node.module}
+
+
+def walk(tree: ast.AST, at_load_only: bool) -> Iterator[ast.AST]:
+    """All nodes, or only those that run when the module is imported."""
+    for node in ast.iter_child_nodes(tree):
+        if at_load_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if at_load_only and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from walk(node, at_load_only)
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "agentctl"])
+def test_imports_point_one_way(module):
+    for imported in imports(MODULES[module]):
+        if imported.startswith("agentctl."):
+            assert LAYER[part_of(imported)] <= LAYER[part_of(module)], f"{module} imports {imported}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        name: {i for i in imports(file, at_load_only=True) if i in MODULES} for name, file in MODULES.items()
+    }
+    done: set[str] = set()
+    while ready := {name for name, needs in graph.items() if name not in done and needs <= done | {name}}:
+        done |= ready
+    assert sorted(set(graph) - done) == []
+
+
+def test_the_simulator_knows_no_policy():
+    for name, file in MODULES.items():
+        if part_of(f"{name}.") == "sim":
+            assert not [module for module in imports(file) if module.startswith("agentctl.policies")]
+
+
+def test_nobody_imports_the_folders_by_their_bare_names():
+    files = [*MODULES.values(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    for file in files:
+        assert not {name.split(".")[0] for name in imports(file)} & {*LINKS, "click"}, file
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_links_are_relative(name):
+    assert (PACKAGE / name).is_symlink()
+    assert (PACKAGE / name).readlink() == Path("..") / name
+
+
+def test_the_wheel_holds_the_whole_package_and_nothing_else(tmp_path):
+    """Built from a copy of the sources, as `pip install .` does, with the setuptools that is here."""
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns(
+        ".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "sample_traces"
+    )
+    shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
+    code = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"agentctl"}
+    expected = {str(file.relative_to(ROOT)) for file in MODULES.values()}
+    expected |= {
+        str(file.relative_to(ROOT))
+        for pattern in ("report/*.css", "report/*.js", "profiles/*.toml")
+        for file in PACKAGE.glob(pattern)
+    }
+    assert expected <= set(names)
