@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
+from types import NoneType
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from agentctl.formats._cells import NS_PER
 from agentctl.formats.base import Batch, Reading
 from agentctl.ingest.ids import Ids, parse_ids
 from agentctl.ingest.source import Chunk
@@ -17,8 +19,6 @@ from agentctl.ingest.source import Chunk
 MAX_TOKENS = 1 << 30  # no context is near a billion tokens: a larger number is another unit or a fault
 MAX_NS = 1 << 62  # the year 2116
 MAX_SECONDS = 366 * 86400.0
-_NS = 1_000_000_000
-_PER_NS = {"s": _NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 class Columns:
@@ -30,6 +30,22 @@ class Columns:
         self._columns: dict[str, NDArray[Any] | list[Any]] = {}
         self._ids: Ids | None = None
         self.n = lines.size
+
+    def parse(
+        self, convert: Callable[[Any], Any], cells: Sequence[Any], path: str, required: bool = False
+    ) -> list[Any]:
+        """Values of untyped cells; a cell that `convert` refuses (ValueError) makes its record bad."""
+        values: list[Any] = []
+        for row, cell in enumerate(cells):
+            try:
+                values.append(convert(cell))
+            except (ValueError, ArithmeticError):
+                values.append(None)
+                self._fault.setdefault(row, ("wrong_type", path))
+            else:
+                if required and values[-1] is None:
+                    self._fault.setdefault(row, ("missing_field", path))
+        return values
 
     def tokens(
         self, name: str, values: Sequence[Any], path: str, low: int = 0, high: int = MAX_TOKENS
@@ -51,11 +67,8 @@ class Columns:
 
     def arrival(self, values: Sequence[Any], path: str, unit: str) -> None:
         """Times since the log's origin in `unit` (s, ms, us, ns), exact to the nanosecond; required."""
-        per_unit = _PER_NS[unit]
-        try:
-            whole = np.array(values, dtype=np.int64) if _all_ints(values) else None
-        except OverflowError:
-            whole = None
+        per_unit = NS_PER[unit]
+        whole = _whole(values) if set(map(type, values)) <= {int, NoneType} else None
         if whole is not None:
             bad = (whole < 0) | (whole > MAX_NS // per_unit)
             nanoseconds = np.where(bad, 0, whole) * per_unit

@@ -99,7 +99,7 @@ class Reading:
 
     def reject(self, chunk: Chunk | None, line: int, reason: str, path: str | None = None) -> None:
         """Set one record aside."""
-        offset, length = chunk.locate(line) if chunk else (0, 0)
+        offset, length = chunk.locate(line) if chunk and not self.quarantine.is_full else (0, 0)
         self.quarantine.add(line, offset, length, reason, path)
 
     def drop(self, reason: str, n: int = 1) -> None:

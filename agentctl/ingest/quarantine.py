@@ -41,9 +41,14 @@ class Quarantine:
     def count(self) -> int:
         return sum(self.reasons.values())
 
+    @property
+    def is_full(self) -> bool:
+        """No more places are kept, only counts."""
+        return len(self.places) >= MAX_PLACES
+
     def add(self, line: int, offset: int, length: int, reason: str, json_path: str | None = None) -> None:
         self.reasons[reason] += 1
-        if len(self.places) < MAX_PLACES:
+        if not self.is_full:
             self.places.append(Place(self.file, line, offset, length, reason, json_path))
 
 

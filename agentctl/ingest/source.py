@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from agentctl.errors import InputError, UsageError
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 MAX_LINE_BYTES = 64 << 20
 MAX_DOCUMENT_BYTES = 256 << 20
 SAMPLE_BYTES = 1 << 18
@@ -56,11 +56,11 @@ class Chunk(NamedTuple):
 
     def locate(self, line: int) -> tuple[int, int]:
         """(byte offset, length) of one line of this chunk."""
-        start = 0
-        for _ in range(line - self.first_line):
-            start = self.data.index(b"\n", start) + 1
-        end = self.data.find(b"\n", start)
-        return self.offset + start, (end if end >= 0 else len(self.data)) - start
+        ends = np.flatnonzero(np.frombuffer(self.data, dtype=np.uint8) == 10)
+        at = line - self.first_line
+        start = int(ends[at - 1]) + 1 if at else 0
+        end = int(ends[at]) if at < ends.size else len(self.data)
+        return self.offset + start, end - start
 
 
 class _Raw:
