@@ -18,7 +18,7 @@ AT_ARRIVAL, AFTER_END, AFTER_START = 0, 1, 2  # Requests.release
 class Requests(NamedTuple):
     """One value per request, in workload order (by logged arrival). Times are seconds.
 
-    release    AT_ARRIVAL: when logged, but not before the `deps` ended; AFTER_END: `gap` after the last of its
+    release    AT_ARRIVAL: when logged, not before the `deps` ended; AFTER_END: `gap` after the last of its
                `deps` ended; AFTER_START: `gap` after its dependency's own arrival
     deps       numbers of the requests that release request r: deps[deps_start[r]:deps_start[r + 1]]
     """

@@ -33,7 +33,21 @@ def batch_time(
     n_decode: int,
     decode_context: float,
 ) -> float:
-    """Duration of one batch in seconds.
+    """Duration of one batch in seconds: the longer of the GPU's part and the host's."""
+    gpu = gpu_time(c, prefill_tokens, prefill_pairs, prefill_context, n_prefill, n_decode, decode_context)
+    return max(gpu, host_time(c, n_prefill + n_decode))
+
+
+def gpu_time(
+    c: BatchTime,
+    prefill_tokens: float,
+    prefill_pairs: float,
+    prefill_context: float,
+    n_prefill: int,
+    n_decode: int,
+    decode_context: float,
+) -> float:
+    """Seconds of GPU work in one batch. A decode computes just the token sampled last; all else is prefill.
 
     prefill_tokens   sum over chunks of their length p
     prefill_pairs    sum over chunks of p*c + p(p+1)/2 on a context of c tokens computed before
@@ -42,7 +56,7 @@ def batch_time(
     decode_context   sum over decodes of their context
     """
     b_context = c.b_context_mixed if n_prefill else c.b_context
-    gpu = (
+    return (
         c.b0
         + c.b_prefill * prefill_tokens
         + c.b_decode * n_decode
@@ -50,14 +64,13 @@ def batch_time(
         + c.b_attention * prefill_pairs
         + c.b_past * prefill_context
     )
-    return max(gpu, c.h0 + c.h_seq * (n_prefill + n_decode))
+
+
+def host_time(c: BatchTime, n_sequences: int) -> float:
+    """Seconds of host work in one batch."""
+    return c.h0 + c.h_seq * n_sequences
 
 
 def chunk_pairs(tokens: float, context: float) -> float:
     """Pairs of a token and one that it attends to, in a chunk of `tokens` after `context` others."""
     return tokens * context + tokens * (tokens + 1) / 2
-
-
-def pending_pairs(tokens: float, prompt_tokens: float) -> float:
-    """SMetric's n(L - n/2): pairs left when the last `tokens` of a prompt are still to be computed."""
-    return tokens * (prompt_tokens - tokens / 2)

@@ -21,7 +21,7 @@ class View(NamedTuple):
                              admission, what really remains afterwards; chunks in flight count until their end
     pending_prefill_pairs    sum over the same requests of n * (L - n/2), n tokens remaining of a context of L
                              (attention work; SMetric's T_pre)
-    context_tokens           prompt and output tokens so far of the requests on the engine, waiting ones included
+    context_tokens           prompt and output tokens so far of the requests on the engine, waiting or not
     kv_used_blocks           blocks of running requests, the batch in flight included
     hit_tokens               prompt tokens of this request that the engine holds: whole blocks, at most
                              prompt - 1. Blocks appear, and evicted ones vanish, at the end of the batch

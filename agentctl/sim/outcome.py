@@ -1,0 +1,128 @@
+"""What happened to every request of a simulated run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from agentctl.metrics import Run
+from agentctl.workload import Workload
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+
+@dataclass
+class Outcome:
+    """Arrays over requests in workload order; times are seconds of the simulation's clock.
+
+    A rejected request (`done` is False) has an arrival and nothing else: NaN, -1 and 0 stand for what it
+    lacks, and are null in `table`.
+    """
+
+    workload: Workload
+    pool_names: tuple[str, ...]
+    pool_of_engine: I64
+    done: NDArray[np.bool_]
+    engine: I64  # over all pools, -1
+    arrival_s: F64  # as simulated
+    scheduled_s: F64  # when first admitted
+    first_token_s: F64
+    finish_s: F64
+    hit_tokens: I64  # at first admission
+    computed_prefill_tokens: I64  # recompute after a preemption included
+    preemptions: I64
+
+    @classmethod
+    def empty(cls, workload: Workload, pool_names: tuple[str, ...], pool_of_engine: I64) -> Outcome:
+        n = workload.n_requests
+
+        def unknown() -> F64:
+            return np.full(n, np.nan)
+
+        def zero() -> I64:
+            return np.zeros(n, dtype=np.int64)
+
+        return cls(
+            workload=workload,
+            pool_names=pool_names,
+            pool_of_engine=pool_of_engine,
+            done=np.zeros(n, dtype=bool),
+            engine=np.full(n, -1),
+            arrival_s=unknown(),
+            scheduled_s=unknown(),
+            first_token_s=unknown(),
+            finish_s=unknown(),
+            hit_tokens=zero(),
+            computed_prefill_tokens=zero(),
+            preemptions=zero(),
+        )
+
+    @property
+    def n_engines(self) -> int:
+        return int(self.pool_of_engine.size)
+
+    @property
+    def n_rejected(self) -> int:
+        return int((~self.done).sum())
+
+    def run(self) -> Run:
+        """What the metrics read."""
+        requests = self.workload.requests
+        return Run(
+            n_engines=self.n_engines,
+            n_sessions=len(self.workload.session_ids),
+            done=self.done,
+            session=requests.session,
+            engine=self.engine,
+            arrival_s=self.arrival_s,
+            first_token_s=self.first_token_s,
+            finish_s=self.finish_s,
+            prompt_tokens=requests.prompt_tokens,
+            output_tokens=requests.output_tokens,
+            cached_tokens=self.hit_tokens,
+            computed_prefill_tokens=self.computed_prefill_tokens,
+        )
+
+    def table(self) -> pa.Table:
+        """outcome.parquet: one row per request in workload order; null where it does not apply."""
+        requests, missing, n = self.workload.requests, ~self.done, self.done.size
+
+        def if_done(values: I64 | F64, kind: pa.DataType) -> pa.Array:
+            return pa.array(values, type=kind, mask=missing)
+
+        def names(values: list[str], codes: NDArray[np.integer], mask: NDArray[np.bool_]) -> pa.Array:
+            indices = pa.array(codes.astype(np.int32), mask=mask)
+            return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
+
+        nothing = np.zeros(n, dtype=bool)
+        absent = pa.nulls(n, pa.int64())
+        pools = np.where(missing, 0, self.pool_of_engine[self.engine])
+        sessions = pa.array(self.workload.session_ids, pa.string()).take(pa.array(requests.session))
+        return pa.table(
+            {
+                "request_id": pa.array(self.workload.request_ids, pa.string()),
+                "session_id": sessions,
+                "turn_index": pa.array(requests.turn, pa.int32()),
+                "status": names(["done", "rejected"], missing.astype(np.int32), nothing),
+                "pool": names(list(self.pool_names), pools, missing),
+                "engine": if_done(self.engine, pa.int64()),
+                "decode_engine": if_done(self.engine, pa.int64()),
+                "arrival_s": pa.array(self.arrival_s, pa.float64()),
+                "scheduled_s": if_done(self.scheduled_s, pa.float64()),
+                "first_token_s": if_done(self.first_token_s, pa.float64()),
+                "finish_s": if_done(self.finish_s, pa.float64()),
+                "prompt_tokens": pa.array(requests.prompt_tokens, pa.int64()),
+                "output_tokens": pa.array(requests.output_tokens, pa.int64()),
+                "hit_tokens": if_done(self.hit_tokens, pa.int64()),
+                "hit_host_tokens": absent,  # no KV tier yet
+                "hit_global_tokens": absent,
+                "computed_prefill_tokens": if_done(self.computed_prefill_tokens, pa.int64()),
+                "preemptions": if_done(self.preemptions, pa.int64()),
+                "transfer_s": pa.nulls(n, pa.float64()),  # no hand-over between pools yet
+                "energy_j": pa.nulls(n, pa.float64()),
+            }
+        )
