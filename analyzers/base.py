@@ -38,6 +38,7 @@ class AnalyzeOptions:
         60.0,
         600.0,
     )  # burstiness: counts per window of this length
+    kv_tokens_per_engine: int | None = None  # KV pool of one engine; None: pools of engines are left out
     batch_time: BatchTime | None = None  # the engine whose limits `attainability` tests
     engine_name: str | None = None  # what to call it
     max_num_batched_tokens: int = 8192
