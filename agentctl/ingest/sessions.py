@@ -74,7 +74,7 @@ def derive_block_chain_sessions(
     that nobody continues yet if there is one, then the longest prompt + output, then the latest.
 
     Precision 1.00 and recall 0.93 (16-token blocks) or 0.67 (512) on tau-bench conversations with F = 2..8.
-    Time O(n log n + m + nodes tried); a node tries all its requests in one search, however many they are.
+    Time O(n log n + m + nodes tried * log k): a node tries all its k requests in one search. 16 bytes a node.
     """
     assert arrival.size < 2 or bool(np.all(arrival[1:] >= arrival[:-1])), "rows must be sorted by arrival"
     guard = NO_GUARD if max_fanout is None else max_fanout
@@ -188,37 +188,35 @@ def _continue(prompt, total, full, order, parent_node, fanout, guard):
     n = full.size
     end = nearest_end(full, parent_node)
     widest = _widest_to_end(end, parent_node, fanout)
-    first = np.zeros(parent_node.size + 1, np.int64)
+    first = np.zeros(parent_node.size + 1, np.int32)
     for node in full:
         first[node + 1] += 1
-    first = np.cumsum(first)
+    for node in range(parent_node.size):
+        first[node + 1] += first[node]
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
-    fresh, used = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
-    arrived = np.zeros(parent_node.size, np.bool_)
+    fresh, used = np.zeros(n, np.int32), np.zeros(n, np.int32)
     match, passed = np.full(n, -1, np.int64), np.zeros(n, np.int32)
     for row in range(n):
-        limit = prompt[row] + LENGTH_SLACK
         node, wide = end[full[row]], widest[full[row]]
         while node != 0:
-            if arrived[node]:
-                low = first[node]
-                high = low + _count_not_above(total, order, low, first[node + 1], limit)
-                unused = _last_mark(fresh, low, high)
-                found = unused if unused >= 0 else _last_mark(used, low, high)
-                if found >= 0:
-                    passed[row] = wide
-                    if wide <= guard:
-                        match[row] = order[found]
-                        if unused >= 0:
-                            _mark(fresh, unused, -1)
-                            _mark(used, unused, 1)
-                    break
+            low, high = first[node], first[node + 1]
+            fitting = _count_not_above(total, order, low, high, prompt[row] + LENGTH_SLACK)
+            unused = _last_mark(fresh[low:high], fitting)
+            found = unused if unused >= 0 else _last_mark(used[low:high], fitting)
+            if found >= 0:
+                passed[row] = wide
+                if wide <= guard:
+                    match[row] = order[low + found]
+                    if unused >= 0:
+                        _mark(fresh[low:high], found, -1)
+                        _mark(used[low:high], found, 1)
+                break
             above = parent_node[node]
             node, wide = end[above], max(wide, widest[above])
         if full[row] != 0:
-            arrived[full[row]] = True
-            _mark(fresh, place[row], 1)
+            low, high = first[full[row]], first[full[row] + 1]
+            _mark(fresh[low:high], place[row] - low, 1)
     return match, passed
 
 
@@ -237,35 +235,29 @@ def _count_not_above(total, order, low, high, limit):
 
 @njit(cache=True, nogil=True)
 def _mark(marks, place, change):
-    """Add to a Fenwick tree of counts, in place."""
+    """Set (1) or clear (-1) a mark; `marks` is a Fenwick tree of counts, modified in place."""
     i = place + 1
-    while i < marks.size:
-        marks[i] += change
+    while i <= marks.size:
+        marks[i - 1] += change
         i += i & -i
 
 
 @njit(cache=True, nogil=True)
-def _marks_before(marks, place):
-    count = 0
-    while place > 0:
-        count += marks[place]
-        place -= place & -place
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _last_mark(marks, low, high):
-    """Last marked place in low..high-1, -1 if none."""
-    wanted = _marks_before(marks, high)
-    if wanted == _marks_before(marks, low):
+def _last_mark(marks, places):
+    """The last mark among the first `places` of a Fenwick tree, -1 if none."""
+    wanted, i = 0, places
+    while i > 0:
+        wanted += marks[i - 1]
+        i -= i & -i
+    if wanted == 0:
         return -1
     step = 1
-    while step * 2 < marks.size:
+    while step * 2 <= marks.size:
         step *= 2
-    place = 0
-    while step > 0:  # the largest prefix with fewer than `wanted` marks
-        if place + step < marks.size and marks[place + step] < wanted:
-            place += step
-            wanted -= marks[place]
+    found = 0
+    while step > 0:  # the longest prefix with fewer than `wanted` marks
+        if found + step <= marks.size and marks[found + step - 1] < wanted:
+            found += step
+            wanted -= marks[found - 1]
         step //= 2
-    return place
+    return found
