@@ -68,8 +68,9 @@ class Columns:
     def arrival(self, values: Sequence[Any], path: str, unit: str) -> None:
         """Times since the log's origin in `unit` (s, ms, us, ns), exact to the nanosecond; required."""
         per_unit = NS_PER[unit]
-        whole = _whole(values) if set(map(type, values)) <= {int, NoneType} else None
-        if whole is not None:
+        self._mark(np.array([value is None for value in values], dtype=np.bool_), "missing_field", path)
+        if set(map(type, values)) <= {int, NoneType}:
+            whole = _whole(values)
             bad = (whole < 0) | (whole > MAX_NS // per_unit)
             nanoseconds = np.where(bad, 0, whole) * per_unit
         else:

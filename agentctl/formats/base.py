@@ -16,7 +16,8 @@ from __future__ import annotations
 import csv
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
@@ -90,12 +91,15 @@ class Reading:
     warnings: list[str] = field(default_factory=list)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The file's text; a JSON document is cut into one object a line first."""
+        """The text of a file of JSON lines; a JSON document is cut into one object a line first."""
         if not self.options.json_document:
+            if Sample(self.source.sample).is_document:
+                raise _is_document(self.source.name)
             yield from self.source.chunks()
             return
         data = _document_lines(self.source.document(), self.source.name)
-        yield Chunk(data, 1, data.count(b"\n") + 1, 0)
+        self.source.n_lines = data.count(b"\n") + 1
+        yield Chunk(data, 1, self.source.n_lines, 0)
 
     def reject(self, chunk: Chunk | None, line: int, reason: str, path: str | None = None) -> None:
         """Set one record aside."""
@@ -124,8 +128,8 @@ class Sample:
         return [line.strip() for line in lines if line.strip()][:20]
 
     @cached_property
-    def objects(self) -> list[dict[str, Any]]:
-        """The JSON objects among the lines. A line longer than the sample is read as far as it goes."""
+    def keys(self) -> list[set[str]]:
+        """Keys of the JSON objects among the lines, or of the first object when it is longer than a line."""
         found = []
         for line in self.lines:
             try:
@@ -133,8 +137,20 @@ class Sample:
             except (msgspec.DecodeError, RecursionError):
                 continue
             if isinstance(value, dict):
-                found.append(value)
+                found.append(set(value))
+        if not found and (keys := _first_keys(self.text)):
+            found.append(keys)
         return found
+
+    def mostly(self, test: Callable[[set[str]], bool]) -> bool:
+        """More than half of the objects have keys that pass `test`, so that a bad line hides no format."""
+        return 2 * sum(map(test, self.keys)) > len(self.keys)
+
+    @cached_property
+    def is_document(self) -> bool:
+        """A JSON array of objects, or an object over several lines."""
+        first = self.lines[0] if self.lines else b""
+        return first == b"{" or (first[:1] == b"[" and first[1:].lstrip()[:1] in (b"", b"{"))
 
     @cached_property
     def csv_header(self) -> list[str]:
@@ -167,7 +183,7 @@ def reader_named(name: str) -> ModuleType:
     return known[name]
 
 
-def recognise(source: Source, column_map: Mapping[str, str]) -> ModuleType:
+def recognise(source: Source, column_map: Mapping[str, str], json_document: bool = False) -> ModuleType:
     """The one reader for this text. Raises UnknownFormatError for none and for several."""
     known = readers()
     if column_map:
@@ -180,18 +196,42 @@ def recognise(source: Source, column_map: Mapping[str, str]) -> ModuleType:
         raise UnknownFormatError(
             f"could be {' or '.join(matches)}", place=source.name, hint=f"--format {matches[0]} decides"
         )
-    if sample.text.lstrip()[:1] == b"[" or (sample.lines and sample.lines[0] == b"{"):
-        raise UnknownFormatError(
-            "is one JSON document over several lines",
-            place=source.name,
-            expected="one JSON object a line",
-            hint="--json-document reads a JSON array or a pretty-printed object",
-        )
+    if sample.is_document and not json_document:
+        raise _is_document(source.name)
     raise UnknownFormatError(
         "is in no format that agentctl recognises",
         place=source.name,
         expected="one of " + ", ".join(known),
         hint="--format NAME decides; --map prompt_tokens=FIELD ... reads any CSV, JSONL or Parquet table",
+    )
+
+
+_JSON_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*"|[{}\[\]])(\s*:)?')
+
+
+def _first_keys(text: bytes) -> set[str]:
+    """Keys of the first object in `text`, which may end anywhere."""
+    keys: set[str] = set()
+    depth = 0
+    for match in _JSON_TOKEN.finditer(text, max(text.find(b"{"), 0)):
+        token, colon = match.groups()
+        if token in (b"{", b"["):
+            depth += 1
+        elif token in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                break
+        elif colon and depth == 1:
+            keys.add(token[1:-1].decode(errors="replace"))
+    return keys
+
+
+def _is_document(name: str) -> UnknownFormatError:
+    return UnknownFormatError(
+        "is one JSON document over several lines",
+        place=name,
+        expected="one JSON object a line",
+        hint="--json-document reads a JSON array or a pretty-printed object",
     )
 
 

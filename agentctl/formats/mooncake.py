@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from agentctl.formats._columns import Columns
 from agentctl.formats.base import Batch, Reading, Sample
@@ -29,7 +28,7 @@ TITLE = "Mooncake JSONL (timestamp, input_length, output_length, hash_ids; optio
 class Row(msgspec.Struct):
     input_length: int
     output_length: int
-    hash_ids: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    hash_ids: msgspec.Raw = msgspec.Raw(b"null")
     timestamp: int | float | None = None
     session_id: str | int | None = None
     turn: int | None = None
@@ -37,12 +36,12 @@ class Row(msgspec.Struct):
 
 
 def recognises(sample: Sample) -> bool:
-    objects = sample.objects
-    return bool(objects) and all(
-        {"input_length", "output_length"} <= row.keys()
-        and ("timestamp" in row or "delay" in row)
-        and "chat_id" not in row
-        for row in objects
+    return sample.mostly(
+        lambda keys: (
+            {"input_length", "output_length"} <= keys
+            and not keys.isdisjoint({"timestamp", "delay"})
+            and "chat_id" not in keys
+        )
     )
 
 
@@ -62,7 +61,7 @@ def _batch(reading: Reading, chunk: Chunk, lines: Lines, last_arrival: dict[Any,
     columns.tokens("prompt_tokens", [row.input_length for row in rows], "$.input_length", low=1)
     columns.tokens("output_tokens", [row.output_length for row in rows], "$.output_length")
     columns.arrival(_arrivals(rows, last_arrival), "$.timestamp", "ms")
-    columns.ids([b"null" if row.hash_ids is msgspec.UNSET else row.hash_ids for row in rows], "$.hash_ids")
+    columns.ids([row.hash_ids for row in rows], "$.hash_ids")
     if any(row.session_id is not None for row in rows) or last_arrival:
         columns.text("session_id", [row.session_id for row in rows])
     if any(row.turn is not None for row in rows):
@@ -88,5 +87,5 @@ def _arrivals(rows: list[Row], last: dict[Any, float]) -> list[Any]:
             time = last[row.session_id] + row.delay
         if time is not None and row.session_id is not None:
             last[row.session_id] = time
-        placed.append(np.nan if time is None else time)
+        placed.append(time)
     return placed

@@ -41,7 +41,7 @@ class Assembled:
 
 
 def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> Assembled:
-    """Sort the rows, drop duplicates, group and order them, number the tree. Frees the trie's table."""
+    """Sort the rows, drop duplicates, group and order them, number the tree. Clears the trie."""
     rows = Rows(reports)
     if not len(rows):
         raise InputError("no usable record is left", hint="see the quarantine file for the reasons")
@@ -54,6 +54,7 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
     trie.drop_table()
     tips, n_unknown = _settle_empty_chains(rows, block_tokens)
     tree = number_by_first_use(trie, tips)
+    trie.clear()
     names = Names(rows, suffix)
     time_origin_ns = int(rows.arrival_ns.min()) if rows.time_origin == "absolute" else None
     arrival = (rows.arrival_ns - (time_origin_ns or 0)) / _NS

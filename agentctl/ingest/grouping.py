@@ -7,6 +7,7 @@ session ids that pass the test, block chains, and alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,14 +47,16 @@ class Grouping:
     document: dict[str, Any]  # the `sessions` part of dataset.json
     warnings: list[str] = field(default_factory=list)
 
+    @cached_property
+    def first_row(self) -> NDArray[np.int64]:
+        """First row of each session."""
+        return np.unique(self.session, return_index=True)[1]
+
     def names(self, names: Names, positions: NDArray[np.int64]) -> pa.Array:
         """Session ids: the log's own where they count, else the first request's id."""
-        first = np.full(int(self.session.max()) + 1, -1, dtype=np.int64)
-        rows = np.arange(self.session.size - 1, -1, -1)
-        first[self.session[rows]] = rows
         own = np.where(self.source[positions] == _EXPLICIT, self.explicit[positions], -1)
         given = pa.array(self.explicit_names, pa.string()).take(pa.array(own, mask=own < 0))
-        return pc.coalesce(given, names.requests(first[self.session[positions]]))
+        return pc.coalesce(given, names.requests(self.first_row[self.session[positions]]))
 
     def source_names(self, positions: NDArray[np.int64]) -> pa.Array:
         indices = pa.array(self.source[positions].astype(np.int32))

@@ -64,6 +64,10 @@ class Trie:
         """Free the lookup table once nothing is inserted any more."""
         self._table = np.zeros(1, dtype=np.uint32)
 
+    def clear(self) -> None:
+        """Free everything."""
+        self.__init__()  # type: ignore[misc]
+
     def _make_room(self, n_new: int) -> None:
         need = self.n_nodes + n_new + 1
         if need > _MAX_NODES:

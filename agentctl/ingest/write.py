@@ -15,7 +15,7 @@ from agentctl.ingest.rows import Rows
 from agentctl.ingest.trie import NumberedTree
 from agentctl.schema import PREFIX_NODES, REQUESTS
 
-ROW_GROUP = 1 << 16
+ROW_GROUP = 1 << 14
 NODE_GROUP = 1 << 18
 
 
@@ -64,7 +64,10 @@ def write_requests(path: Path, rows: Rows, names: Names, derived: dict[str, Any]
     positions that return Arrow arrays.
     """
     known = dict.fromkeys(REQUESTS.names, 0)
-    with pq.ParquetWriter(path, REQUESTS, compression="zstd", compression_level=1) as writer:
+    repeated = [field.name for field in REQUESTS if pa.types.is_dictionary(field.type)]
+    with pq.ParquetWriter(
+        path, REQUESTS, compression="zstd", compression_level=1, use_dictionary=[*repeated, "session_id"]
+    ) as writer:
         for start in range(0, len(rows), ROW_GROUP):
             positions = np.arange(start, min(start + ROW_GROUP, len(rows)))
             arrays = []
@@ -87,7 +90,16 @@ def write_requests(path: Path, rows: Rows, names: Names, derived: dict[str, Any]
 
 def write_nodes(path: Path, tree: NumberedTree) -> None:
     """Write prefix_nodes.parquet: a row per node, the root left out."""
-    with pq.ParquetWriter(path, PREFIX_NODES, compression="zstd", compression_level=1) as writer:
+    # Ids are incompressible; the other columns are nearly arithmetic sequences.
+    deltas = dict.fromkeys(("node_id", "parent_id", "depth", "first_row"), "DELTA_BINARY_PACKED")
+    with pq.ParquetWriter(
+        path,
+        PREFIX_NODES,
+        compression={"hash": "none", **dict.fromkeys(deltas, "zstd")},
+        compression_level=dict.fromkeys(deltas, 1),
+        use_dictionary=False,
+        column_encoding={"hash": "PLAIN", **deltas},
+    ) as writer:
         for start in range(1, tree.parent.size, NODE_GROUP):
             part = slice(start, min(start + NODE_GROUP, tree.parent.size))
             columns = [
