@@ -1,8 +1,5 @@
 """Sessions from block chains: by hand, against the definition, and on traces with known answers."""
 
-import csv
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.sessions import b_cubed, block_chain_parents
+from oracles.tau_bench import read_lines, rendering
 from oracles.tries import plant
 
 from agentctl.ingest.sessions import NO_TIP, derive_block_chain_sessions, session_band
 
-ROOT = Path(__file__).parents[2]
-FORMATS = ROOT / "tests/data/formats"
+MOONCAKE = Path(__file__).parents[2] / "sample_traces/mooncake_conversation.jsonl.gz"
 
 
 def derive(requests, max_fanout=8, block_tokens=100):
@@ -131,55 +128,40 @@ def test_parents_equal_those_of_the_definition(log, max_fanout):
     assert np.all((found.confidence >= 0) & (found.confidence <= 1))
 
 
-def arrays(rows):
-    """Mooncake and Bailian rows in file order, which is the order of arrival."""
-    trie = plant([row["hash_ids"] for row in rows])
-    return (
-        np.array([float(row["timestamp"]) for row in rows]),
-        np.array([row["input_length"] for row in rows]),
-        np.array([row["output_length"] for row in rows]),
-        trie.tip,
-        trie.parent,
-        trie.depth,
-    )
-
-
 def test_mooncake_conversation_has_the_published_band():
-    with gzip.open(ROOT / "sample_traces/mooncake_conversation.jsonl.gz", "rt") as file:
-        columns = arrays([json.loads(line) for line in file])
-    band = session_band(*columns, 512, fanouts=(1, 2, 4, 8, 64, None))
+    rows = read_lines(MOONCAKE)
+    trie = plant([row["hash_ids"] for row in rows])
+    arrival, prompt, output = (
+        np.array([row[name] for row in rows]) for name in ("timestamp", "input_length", "output_length")
+    )
+    tree = (trie.tip, trie.parent, trie.depth)
+    band = session_band(arrival / 1e3, prompt, output, *tree, 512, fanouts=(1, 2, 4, 8, 64, None))
     assert [row.sessions for row in band] == [12_021, 9_389, 8_460, 8_294, 8_262, 67]
     assert [row.multi_turn for row in band[1:5]] == [1_750, 1_915, 1_925, 1_927]
 
 
-def tau_bench(path):
-    """Rows of a rendering that leaves out errors, and their truth: session and parent row."""
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    rows = [json.loads(line) for line in data.splitlines()]
-    answers = csv.DictReader((FORMATS / "truth.csv").read_text().splitlines())
-    truth = [row for row in answers if row["status"] != "error"]
-    assert [row["input_length"] for row in rows] == [int(row["input_tokens"]) for row in truth]
-    row_of = {row["request_id"]: i for i, row in enumerate(truth)}
-    parents = np.array([row_of.get(row["parent_request_id"], -1) for row in truth])
-    return rows, [row["session_id"] for row in truth], parents
+def derive_rendering(log, max_fanout=8):
+    trie = log.trie
+    return derive_block_chain_sessions(
+        log.arrival, log.prompt, log.output, trie.tip, trie.parent, trie.depth, log.block_tokens, max_fanout
+    )
 
 
 @pytest.mark.parametrize(
-    ("file", "block_tokens", "recall", "links"),
-    [("bailian/trace_blksz_16.jsonl.gz", 16, 0.93, 310), ("mooncake/trace_512.jsonl", 512, 0.66, 259)],
+    ("file", "recall", "links"),
+    [("bailian/trace_blksz_16.jsonl.gz", 0.93, 311), ("mooncake/trace_512.jsonl", 0.66, 259)],
 )
-def test_tau_bench_conversations_are_never_mixed(file, block_tokens, recall, links):
-    rows, sessions, parents = tau_bench(FORMATS / file)
-    found = derive_block_chain_sessions(*arrays(rows), block_tokens)
-    precision, share = b_cubed(found.session.tolist(), sessions)
+def test_tau_bench_conversations_are_never_mixed(file, recall, links):
+    log = rendering(file)
+    found = derive_rendering(log)
+    precision, share = b_cubed(found.session.tolist(), log.session.tolist())
     assert precision == 1.0
     assert share >= recall
     linked = found.parent_row >= 0
-    assert np.all(np.array(sessions)[linked] == np.array(sessions)[found.parent_row[linked]])
-    assert np.sum(linked & (found.parent_row == parents)) >= links  # of 327
+    assert np.all(log.session[linked] == log.session[found.parent_row[linked]])
+    assert np.sum(linked & (found.parent_row == log.parent_row)) >= links  # of 327
 
 
 def test_without_a_guard_tau_bench_conversations_mix():
-    rows, sessions, _ = tau_bench(FORMATS / "mooncake/trace_512.jsonl")
-    found = derive_block_chain_sessions(*arrays(rows), 512, None)
-    assert b_cubed(found.session.tolist(), sessions)[0] < 0.9
+    log = rendering("mooncake/trace_512.jsonl")
+    assert b_cubed(derive_rendering(log, None).session.tolist(), log.session.tolist())[0] < 0.9
