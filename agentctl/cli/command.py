@@ -34,7 +34,10 @@ def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
 def _shared(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print what each number means.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Print all tables, assumptions, and what each number means."),
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(

@@ -14,7 +14,7 @@ from typing import Any
 from agentctl.present import Fact, Figure, Section, Table
 from agentctl.report.escape import printable
 from agentctl.report.figures import plotly_spec
-from agentctl.report.numbers import fact_text, style_of
+from agentctl.report.numbers import fact_text, heading, style_of
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -118,7 +118,7 @@ def _table(table: Table) -> str:
     ]
     is_text = [any(isinstance(row[place], str) for row in table.rows) for place in range(len(table.columns))]
     heads = (
-        f"<th{_side(text)}>{_text(f'{label} {style.unit}')}</th>"
+        f"<th{_side(text)}>{_text(heading(label, style.unit))}</th>"
         for (label, _), style, text in zip(table.columns, styles, is_text, strict=True)
     )
     rows = []

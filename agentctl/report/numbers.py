@@ -10,6 +10,7 @@ from agentctl.present import Unit, Value
 
 UNKNOWN = "–"
 LATENCIES = ("ttft", "tpot", "latency", "itl")  # read in ms whatever their size
+WIDE = 100  # one unit cannot show durations whose largest is this many times the smallest
 NAMES: dict[str, str] = {
     "": "",
     "s": "s",
@@ -24,9 +25,12 @@ NAMES: dict[str, str] = {
 
 
 class Style(NamedTuple):
-    """How the numbers of one column are written: value * factor, with so many decimals, in `unit`."""
+    """How the numbers of one column are written: value * factor, with so many decimals, in `unit`.
 
-    factor: float
+    No factor: durations from seconds to hours, each with a unit of its own.
+    """
+
+    factor: float | None
     decimals: int
     unit: str
 
@@ -38,6 +42,9 @@ class Style(NamedTuple):
             return "yes" if value else "no"
         if isinstance(value, str):
             return value
+        if self.factor is None:
+            factor, _, unit = _duration(abs(value), "")
+            return with_unit(f"{value * factor:.3g}", unit)
         return f"{value * self.factor:,.{self.decimals}f}"
 
 
@@ -49,7 +56,10 @@ def style_of(values: Iterable[Value], unit: Unit, label: str = "") -> Style:
     if unit == "ratio":
         return Style(100.0, 1, "%")
     if unit == "s":
-        return _duration(largest, label)
+        smallest = min((size for size in sizes if size), default=largest)
+        is_latency = any(word in label.lower() for word in LATENCIES)
+        is_wide = not is_latency and largest > WIDE * smallest
+        return Style(None, 0, "") if is_wide else Style(*_duration(largest, label))
     prefix, factor = _thousands(largest, unit)
     whole = all(float(number).is_integer() for number in sizes) and factor == 1.0
     name = f"{prefix} {NAMES[unit]}".strip() if prefix else NAMES[unit]
@@ -61,6 +71,11 @@ def with_unit(text: str, unit: str) -> str:
     if not unit or text == UNKNOWN:
         return text
     return f"{text}{unit}" if unit[1:2] == " " else f"{text} {unit}"
+
+
+def heading(label: str, unit: str) -> str:
+    """A column's header with its unit: `ttft p95 ms`, `prompt (M tokens)`."""
+    return f"{label} ({unit})" if " " in unit else f"{label} {unit}".strip()
 
 
 def fact_text(value: Value, unit: Unit, label: str = "") -> str:
@@ -77,13 +92,12 @@ def exact(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _duration(largest: float, label: str) -> Style:
+def _duration(largest: float, label: str) -> tuple[float, int, str]:
+    """Factor, decimals and unit for durations up to `largest` seconds."""
     if any(word in label.lower() for word in LATENCIES) or 0 < largest < 1:
-        return Style(1e3, _decimals(largest * 1e3), "ms")
-    for limit, seconds, unit in ((600, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h")):
-        if largest < limit:
-            return Style(1 / seconds, _decimals(largest / seconds), unit)
-    raise AssertionError("a finite duration has a unit")
+        return 1e3, _decimals(largest * 1e3), "ms"
+    seconds, unit = (1, "s") if largest < 600 else (60, "min") if largest < 7200 else (3600, "h")
+    return 1 / seconds, _decimals(largest / seconds), unit
 
 
 def _thousands(largest: float, unit: Unit) -> tuple[str, float]:

@@ -12,14 +12,19 @@ from rich.text import Text
 
 from agentctl.present import Section, Table
 from agentctl.report.escape import printable, table_cell
-from agentctl.report.numbers import exact, fact_text, style_of
+from agentctl.report.numbers import exact, fact_text, heading, style_of
 
 BEST = "*"  # marks the best value of a column; colour never carries meaning alone
 MAX_WIDTH = 120
+SHORT = 200  # characters of assumptions that are shown unasked
 
 
 def render(sections: Sequence[Section], *, terminal: bool, verbose: bool = False) -> str:
-    """The sections as one text; `verbose` adds what each number means."""
+    """The sections as one text.
+
+    On a terminal a verdict shows all its evidence, other sections their sentence and facts; `verbose` adds
+    their tables and assumptions and what each number means. A pipe always gets everything.
+    """
     if not terminal:
         return "".join(f"{line}\n" for line in _rows(sections))
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
@@ -43,14 +48,23 @@ def _print_section(console: Console, section: Section, verbose: bool) -> None:
     if section.facts:
         console.print()
         console.print(_facts(section, verbose))
-    for table in section.tables:
+    for table in section.tables if verbose or is_verdict or not section.facts else ():
         console.print()
         if table.title:
             console.print(_text(table.title))
         console.print(_table(table))
-    if section.assumptions:
+    if section.assumptions and (verbose or is_verdict):
         console.print()
-        console.print(_text(f"assumed: {'; '.join(section.assumptions)}", "dim"))
+        console.print(_text(f"assumed: {_assumed(section.assumptions, verbose)}", "dim"))
+
+
+def _assumed(assumptions: Sequence[str], verbose: bool) -> str:
+    """All of them when asked for, else as many as two lines hold."""
+    shown = [line.rstrip(".") for line in assumptions]
+    while not verbose and len(shown) > 1 and len("; ".join(shown)) > SHORT:
+        shown.pop()
+    left = len(assumptions) - len(shown)
+    return "; ".join(shown) + (f"; and {left} more (-v)" if left else "")
 
 
 def _facts(section: Section, verbose: bool) -> RichTable:
@@ -72,7 +86,7 @@ def _table(table: Table) -> RichTable:
         text = all(isinstance(value, str) for value in values if value is not None) and any(values)
         best = table.best.get(position)
         mark = BEST if best is not None else ""
-        drawn.add_column(_text(f"{label} {style.unit}".strip()), justify="left" if text else "right")
+        drawn.add_column(_text(heading(label, style.unit)), justify="left" if text else "right")
         cells = [style.write(value) for value in values]
         columns.append(
             [
@@ -103,7 +117,7 @@ def _rows(sections: Sequence[Section]) -> Iterator[str]:
             yield "\t".join(table_cell(f"{label} {unit}".strip()) for label, unit in table.columns)
             yield from ("\t".join(_cell(value) for value in row) for row in table.rows)
         if section.assumptions:
-            yield f"assumed: {printable('; '.join(section.assumptions))}"
+            yield f"assumed: {printable(_assumed(section.assumptions, verbose=True))}"
 
 
 def _cell(value: float | int | str | bool | None) -> str:

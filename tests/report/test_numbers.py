@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agentctl.report.numbers import exact, fact_text, style_of
+from agentctl.report.numbers import exact, fact_text, heading, style_of
 
 FINITE = st.floats(min_value=-1e12, max_value=1e12)
 
@@ -44,9 +44,26 @@ def test_a_machine_gets_every_digit(value):
     assert float(exact(value)) == value
 
 
+def test_durations_from_seconds_to_hours_carry_a_unit_each():
+    style = style_of([1.0, 480.0, 900.0, 14400.0, None], "s", "idle timeout")
+    cells = [style.write(value) for value in (1.0, 480.0, 900.0, 14400.0, None)]
+    assert (style.unit, cells) == ("", ["1 s", "480 s", "15 min", "4 h", "–"])
+
+
+def test_latencies_stay_in_milliseconds_however_wide_they_spread():
+    style = style_of([0.002, 30.0], "s", "ttft")
+    assert (style.unit, style.write(30.0), style.write(0.002)) == ("ms", "30,000", "2")
+
+
+def test_a_unit_of_two_words_stands_in_brackets():
+    assert heading("prompt", style_of([25_400_000], "tokens").unit) == "prompt (M tokens)"
+    assert heading("ttft p95", "ms") == "ttft p95 ms"
+
+
 @given(st.lists(FINITE, min_size=1, max_size=6), st.sampled_from(["s", "ratio", "tokens", "per_min"]))
 def test_a_column_has_one_style_and_keeps_three_digits_of_its_largest_number(values, unit):
     style = style_of(values, unit)
     largest = max(values, key=abs)
+    assume(style.factor is not None)
     written = float(style.write(largest).replace(",", ""))
     assert written == pytest.approx(largest * style.factor, rel=6e-3, abs=6e-3)

@@ -56,6 +56,17 @@ def test_the_best_value_is_marked_without_colour():
     assert "41.2*" in on_terminal(VERDICT)
 
 
+def test_what_is_not_the_answer_is_short_unless_asked_for():
+    long = Section("load", "Load", "it is low", VERDICT.facts, (TABLE,), assumptions=("Poisson",))
+    assert "round-robin" not in on_terminal(long) and "Poisson" not in on_terminal(long)
+    assert "round-robin" in on_terminal(long, verbose=True) and "Poisson" in on_terminal(long, verbose=True)
+
+
+def test_assumptions_that_do_not_fit_are_counted():
+    many = Section("verdict", "", "yes", assumptions=tuple(f"assumption {n} " + "x" * 60 for n in range(9)))
+    assert "and 7 more (-v)" in on_terminal(many).replace("\n", " ")
+
+
 def test_meanings_appear_when_asked_for():
     assert "infinite cache" not in on_terminal(VERDICT)
     assert "infinite cache" in on_terminal(VERDICT, verbose=True)
