@@ -113,7 +113,7 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
         ),
         prefixes=found.most_used if found else (),
         prefixes_reason=None if found else "the trace has no block chains",
-        hash_scope=trace.meta.get("hash", {}).get("scope"),
+        hash_scope=(trace.meta["hash"] or {}).get("scope"),
         arrivals_curve=_arrivals_curve(arrival, span),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return "under 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def seconds(value: float) -> str:
