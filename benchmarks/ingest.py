@@ -3,9 +3,9 @@
     python benchmarks/ingest.py [--lines 40000,190000] [--runs 3]
 
 Lines of about 2.6 kB with some 120 unsigned 64-bit ids of 512 tokens; sessions of agents, most blocks seen
-before. The speed is the slope between the two sizes, so that imports and the reading of compiled code do not
-count; the first run of all, which compiles, is left out. The bars: at least 100 MB per CPU second, and at most
-300 MB + 64 bytes for each distinct block, whatever the size of the file.
+before. The speed is the slope between the two sizes, so that imports and the reading of compiled code do
+not count; the first run of all, which compiles, is left out. The bars: at least 100 MB per CPU second, and at
+most 300 MB + 64 bytes for each distinct block, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -52,15 +52,8 @@ def write_log(path: Path, n_lines: int, seed: int = 1) -> None:
 
 def run(log: Path, output: Path) -> tuple[float, float, int]:
     """(CPU seconds, peak RSS in MB, distinct blocks) of one `agentctl ingest`."""
-    command = [
-        str(Path(sys.executable).with_name("agentctl")),
-        "ingest",
-        str(log),
-        "-o",
-        str(output),
-        "--force",
-        "-q",
-    ]
+    program = str(Path(sys.executable).with_name("agentctl"))
+    command = [program, "ingest", str(log), "-o", str(output), "--force", "-q"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -96,7 +89,7 @@ def main() -> None:
             )
     small, large = results[0], results[-1]
     slope = (large["log_mb"] - small["log_mb"]) / (large["cpu_s"] - small["cpu_s"])
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     print(json.dumps({"machine": machine, "runs": results, "mb_per_cpu_s": slope}, indent=1))
 
 

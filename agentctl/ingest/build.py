@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -113,7 +114,9 @@ def _read_all(
                 progress(0.8 * k / len(paths), f"reading {k + 1} of {len(paths)}")
             reports.append(read_file(path, options.format, read_options, trie, spool / f"{k}.arrow"))
         return reports, trie
-    with ProcessPoolExecutor(min(options.workers, len(paths))) as pool:
+    # spawn: a fork would copy the locks of Arrow's threads
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(options.workers, len(paths)), context) as pool:
         futures = [
             pool.submit(_read_alone, path, options.format, read_options, spool / f"{k}.arrow")
             for k, path in enumerate(paths)

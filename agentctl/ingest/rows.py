@@ -104,7 +104,7 @@ class Rows:
 
     def tips(self) -> NDArray[np.uint32]:
         """Tip of each row in the common trie, UNKNOWN_TIP where no ids were given."""
-        raw = self._plain("tip_node", -1)
+        raw = self._plain("tip_node", -1).copy()
         start = 0
         for report, table in zip(self.reports, self._tables, strict=True):
             part = raw[start : start + table.num_rows]
