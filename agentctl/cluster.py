@@ -120,6 +120,13 @@ class Cluster:
     def n_gpus(self) -> int:
         return sum(pool.n_gpus for pool in self.pools)
 
+    @property
+    def price_per_hour(self) -> float | None:
+        """Of all engines; None when a pool's price is unknown."""
+        prices = [pool.price_per_hour for pool in self.pools]
+        known = [p * pool.engines for p, pool in zip(prices, self.pools, strict=True) if p is not None]
+        return sum(known) if len(known) == len(prices) else None
+
     def with_engines(self, n: int) -> Cluster:
         """The same cluster with `n` engines in its only pool."""
         if len(self.pools) != 1:

@@ -149,6 +149,18 @@ def tokens_per_s(run: Run, counted: NDArray[np.bool_]) -> float | None:
     return float(run.output_tokens[counted & run.done].sum()) / span if span else None
 
 
+def in_system(run: Run, begin: float, end: float) -> float | None:
+    """Mean requests in the system, queued or running, between two shares of the span of arrivals."""
+    if not run.done.any():
+        return None
+    first, span = run.arrival_s.min(), np.ptp(run.arrival_s)
+    low, high = first + begin * span, first + end * span
+    if high <= low:
+        return None
+    inside = np.clip(run.finish_s[run.done], low, high) - np.clip(run.arrival_s[run.done], low, high)
+    return float(inside.sum() / (high - low))
+
+
 class Summary(NamedTuple):
     """Of the values that exist; None everywhere when there is none."""
 

@@ -185,6 +185,13 @@ def test_engines_vary_in_a_cluster_with_one_pool_only():
         parse_cluster({**SMALL, "pool": [*SMALL["pool"], second]}, "c.toml").with_engines(5)
 
 
+def test_a_price_is_known_when_every_pool_has_one():
+    priced = {**SMALL["pool"][0], "price_per_hour": 2.5, "engines": 4}
+    unpriced = {**SMALL["pool"][0], "name": "other"}
+    assert parse_cluster({**SMALL, "pool": [priced]}, "c.toml").price_per_hour == 10.0
+    assert parse_cluster({**SMALL, "pool": [priced, unpriced]}, "c.toml").price_per_hour is None
+
+
 @pytest.mark.parametrize("text", ["schema = ", "\xff"])
 def test_a_file_that_is_not_toml_is_an_error(tmp_path, text):
     (tmp_path / "c.toml").write_bytes(text.encode("latin-1"))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl.metrics import METRICS, Run, measure, nearest_rank, summary, tokens_per_s
+from agentctl.metrics import METRICS, Run, in_system, measure, nearest_rank, summary, tokens_per_s
 
 
 def run_of(**fields):
@@ -62,6 +62,13 @@ def test_tokens_per_second_count_what_is_asked_over_the_whole_span():
     assert METRICS["output_tokens_per_s"].compute(run) == 6 / 12
     assert tokens_per_s(run, np.array([True, False, False])) == 5 / 12
     assert tokens_per_s(run, np.array([False, False, True])) == 0.0
+
+
+def test_requests_in_the_system_are_averaged_over_time():
+    run = run_of(arrival_s=[0.0, 10.0, 20.0])  # 0-5 and 10-12 are busy
+    assert in_system(run, 0.0, 0.5) == 5 / 10
+    assert in_system(run, 0.5, 1.0) == 2 / 10
+    assert in_system(run_of(arrival_s=[0.0, 0.0, 0.0]), 0.5, 1.0) is None
 
 
 def test_what_cannot_be_computed_is_none_not_zero():

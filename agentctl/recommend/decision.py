@@ -67,35 +67,30 @@ class Decision:
 
 
 def decide(
-    found: Sequence[Found], current: Candidate, objective: str = "peak-load", reference_only: bool = False
+    found: Sequence[Found], current: str, objective: str = "peak-load", reference_only: bool = False
 ) -> Decision:
     """Compare what was found.
 
-    current         the policy in use; its peak on as many engines is what a candidate is compared with
+    current         name of the policy in use; candidates are compared with its peak on as many engines
     reference_only  the current policy was not among the candidates asked for: it is never recommended
     """
-    n_replicates = min((len(f.replicates) for f in found), default=0)
-    references = {
-        f.candidate.engines: f for f in found if f.candidate.name == current.name and _same(f, current)
-    }
-    compared = [_compare(f, references.get(f.candidate.engines)) for f in found]
-    adjusted = _holm([pair.p if pair and f is not references.get(f.candidate.engines) else None
-                      for f, pair in zip(found, compared, strict=True)])  # fmt: skip
+    n_replicates = max((len(f.replicates) for f in found), default=0)
+    references = {f.candidate.engines: f for f in found if f.candidate.name == current}
+    current_of = [references.get(f.candidate.engines) for f in found]
+    compared = [None if f is b else _compare(f, b) for f, b in zip(found, current_of, strict=True)]
+    adjusted = _holm([pair.p if pair else None for pair in compared])
     eligible = [f for f in found if f.peak and not (reference_only and f in references.values())]
     best, tied = _tied_with_best(eligible, objective)
     rows = []
-    for f, pair, p in zip(found, compared, adjusted, strict=True):
-        is_current = f is references.get(f.candidate.engines)
+    for f, b, pair, p in zip(found, current_of, compared, adjusted, strict=True):
         rows.append(
             Row(
                 found=f,
                 peak=_peak_range(f),
-                difference=None
-                if is_current or pair is None
-                else _as_ratio(f, references[f.candidate.engines], pair),
+                difference=_as_ratio(f, b, pair) if b and pair else None,
                 p=p,
-                verdict=_verdict(pair, p, n_replicates) if not is_current else "NOT EVALUATED",
-                is_current=is_current,
+                verdict=_verdict(pair, p),
+                is_current=f is b,
                 tied=f in tied,
                 holds=_holds_at_trace_load(f),
             )
@@ -103,10 +98,6 @@ def decide(
     tied_rows = [row for row in rows if row.tied]
     chosen = min(tied_rows, key=_cost) if best else None
     return Decision(tuple(rows), chosen, len(tied_rows) == 1, objective, n_replicates)
-
-
-def _same(f: Found, current: Candidate) -> bool:
-    return f.candidate.policy.my == current.policy.my
 
 
 def _compare(a: Found, b: Found | None) -> Estimate | None:
@@ -148,8 +139,8 @@ def _holm(p_values: Sequence[float | None]) -> list[float | None]:
     return [None if p is None else next(adjusted) for p in p_values]
 
 
-def _verdict(pair: Estimate | None, p: float | None, n_replicates: int) -> Verdict:
-    if pair is None or p is None or n_replicates < 2:
+def _verdict(pair: Estimate | None, p: float | None) -> Verdict:
+    if pair is None or p is None:
         return "NOT EVALUATED"
     if p >= ALPHA:
         return "NOT DISTINGUISHABLE"

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agentctl.metrics import Run, hit_ratio, imbalance_prefill, summary, tokens_per_s, tpot_s, ttft_s
+from agentctl.metrics import (
+    Run,
+    hit_ratio,
+    imbalance_prefill,
+    in_system,
+    summary,
+    tokens_per_s,
+    tpot_s,
+    ttft_s,
+)
 from agentctl.policies.base import Policy
 from agentctl.recommend.statistics import Peak, peak_load
 from agentctl.slo import Slo, requests_within_all, score_all
@@ -16,14 +25,11 @@ RUNGS_PER_DOUBLING = 3  # neighbouring loads differ by a quarter; the crossing i
 
 @dataclass(frozen=True)
 class Candidate:
+    name: str  # of the policy, unique among those compared on as many engines
     policy: Policy
     engines: int
     n_gpus: int
     price_per_hour: float | None  # of all its engines; None: unknown
-
-    @property
-    def name(self) -> str:
-        return self.policy.name
 
 
 class Ladder(NamedTuple):
@@ -47,6 +53,8 @@ class Measured(NamedTuple):
     hit_ratio: float | None
     imbalance_prefill: float | None
     tokens_per_s: float | None  # output tokens of requests within all objectives
+    in_system_third: float | None  # mean requests in the system, third quarter of the arrivals
+    in_system_fourth: float | None
     requests: int
     rejected: int
 
@@ -63,6 +71,8 @@ def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
         hit_ratio=hit_ratio(run),
         imbalance_prefill=imbalance_prefill(run),
         tokens_per_s=tokens_per_s(run, within),
+        in_system_third=in_system(run, 0.5, 0.75),
+        in_system_fourth=in_system(run, 0.75, 1.0),
         requests=int(run.done.size),
         rejected=int((~run.done).sum()),
     )

@@ -17,7 +17,7 @@ FAILS = HOLDS._replace(score=-0.1)
 
 
 def candidate(name, engines=4, price=None):
-    return Candidate(load_policy(name), engines, engines, price)
+    return Candidate(name, load_policy(name), engines, engines, price)
 
 
 def found(name, peak, replicates, engines=4, side="", at_trace=HOLDS):
@@ -44,7 +44,7 @@ def verdicts(decision):
 
 
 def test_a_gap_beyond_the_paired_noise_is_better_and_clear():
-    decision = decide(three(2.0, 1.5, 1.5), candidate("round-robin"))
+    decision = decide(three(2.0, 1.5, 1.5), "round-robin")
     assert verdicts(decision) == {
         "smetric": "BETTER",
         "lmetric": "NOT DISTINGUISHABLE",
@@ -59,36 +59,36 @@ def test_a_gap_beyond_the_paired_noise_is_better_and_clear():
 
 
 def test_a_worse_candidate_is_told():
-    assert verdicts(decide(three(1.0, 1.5, 1.5), candidate("round-robin")))["smetric"] == "WORSE"
+    assert verdicts(decide(three(1.0, 1.5, 1.5), "round-robin"))["smetric"] == "WORSE"
 
 
 def test_among_ties_the_one_with_the_fewest_signals_wins_not_the_point_estimate():
-    decision = decide(three(1.01, 1.0, 0.999), candidate("round-robin"))
+    decision = decide(three(1.01, 1.0, 0.999), "round-robin")
     assert not decision.clear
     assert len(decision.tied) == 3
     assert decision.chosen.candidate.name == "round-robin"
 
 
 def test_equal_signals_are_decided_by_name():
-    decision = decide(three(1.01, 1.0, 0.5), candidate("round-robin"))
+    decision = decide(three(1.01, 1.0, 0.5), "round-robin")
     assert decision.chosen.candidate.name == "lmetric"
 
 
 def test_a_reference_that_is_only_a_reference_is_never_recommended():
-    decision = decide(three(1.0, 1.0, 1.0), candidate("round-robin"), reference_only=True)
+    decision = decide(three(1.0, 1.0, 1.0), "round-robin", reference_only=True)
     assert decision.chosen.candidate.name == "lmetric"
 
 
 def test_without_replicates_nothing_is_claimed():
     founds = [found("smetric", 3.0, []), found("round-robin", 1.0, [])]
-    decision = decide(founds, candidate("round-robin"))
+    decision = decide(founds, "round-robin")
     assert verdicts(decision)["smetric"] == "NOT EVALUATED"
     assert not decision.clear
 
 
 def test_two_candidates_above_the_ladder_cannot_be_told_apart():
     founds = [found(name, 4.0, [4.0] * 5, side="above") for name in ("smetric", "round-robin")]
-    decision = decide(founds, candidate("round-robin"))
+    decision = decide(founds, "round-robin")
     row = decision.rows[0]
     assert row.verdict == "NOT DISTINGUISHABLE"
     assert (row.peak.low, row.peak.high) == (4.0, None)
@@ -100,7 +100,7 @@ def test_above_the_ladder_a_gain_has_no_upper_end():
         found("smetric", 4.0, [4.0] * 5, side="above"),
         found("round-robin", 2.0, [2.0, 2.1, 1.9, 2.0, 2.0]),
     ]
-    row = decide(founds, candidate("round-robin")).rows[0]
+    row = decide(founds, "round-robin").rows[0]
     assert row.verdict == "BETTER"
     assert row.difference.low is not None
     assert row.difference.high is None
@@ -112,7 +112,7 @@ def test_a_candidate_is_compared_with_the_current_policy_on_as_many_engines():
         for engines in (2, 4)
         for name, peak in (("smetric", 0.6), ("round-robin", 0.3))
     ]
-    decision = decide(founds, candidate("round-robin"))
+    decision = decide(founds, "round-robin")
     ratios = [row.difference.value for row in decision.rows if not row.is_current]
     assert ratios == pytest.approx([2.0, 2.0])
     assert decision.chosen.candidate.engines == 4
@@ -129,7 +129,7 @@ def test_the_fewest_gpus_that_hold_the_slo_at_the_trace_load_are_chosen():
         )
         for engines in (1, 2, 4, 8)
     ]
-    decision = decide(founds, candidate("smetric"), objective="gpus")
+    decision = decide(founds, "smetric", objective="gpus")
     # 2 engines carry 1.2 times the load, but the interval reaches below 1
     assert [row.holds for row in decision.rows] == [False, False, True, True]
     assert decision.chosen.candidate.engines == 4
@@ -140,14 +140,14 @@ def test_when_nothing_holds_the_best_is_still_named_and_marked():
         found("smetric", 0.5, 0.5 * NOISE, at_trace=FAILS),
         found("round-robin", 0.2, 0.2 * NOISE, at_trace=FAILS),
     ]
-    decision = decide(founds, candidate("round-robin"), objective="gpus")
+    decision = decide(founds, "round-robin", objective="gpus")
     assert decision.chosen.candidate.name == "smetric"
     assert not decision.chosen.holds
 
 
 def test_an_objective_that_counts_nothing_decides_nothing():
     nothing = Found(candidate("smetric"), {0: HOLDS._replace(score=None)}, None)
-    decision = decide([nothing], candidate("round-robin"))
+    decision = decide([nothing], "round-robin")
     assert decision.chosen is None
     assert decision.rows[0].peak is None
 

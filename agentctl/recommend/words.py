@@ -1,0 +1,106 @@
+"""The verdict and its reasons as sentences. Every number in them is in the document too."""
+
+from __future__ import annotations
+
+from agentctl.analyzers.words import count, percent, seconds
+from agentctl.recommend.decision import Decision, Range, Row
+from agentctl.recommend.search import Measured
+
+BUSIEST = "loads its busiest engine with {} times the mean prefill, {} {}"
+FEW_REPLICATES = 10  # below, a normal interval is rough
+
+
+def engines(row: Row) -> str:
+    return count(row.candidate.engines, "engine")
+
+
+def load(value: float, rate_per_min: float | None) -> str:
+    """A multiple of the trace's load as sessions/min, where the trace has a rate."""
+    if rate_per_min is None:
+        return f"{value:.3g} times the trace's load"
+    return f"{value * rate_per_min:.3g} sessions/min"
+
+
+def peak(row: Row, rate_per_min: float | None) -> str:
+    assert row.peak is not None and row.found.peak is not None
+    text = load(row.peak.value, rate_per_min)
+    side = row.found.peak.side
+    if side:
+        word = "at least" if side == "above" else "less than"
+        return f"{word} {text}, {'all' if side == 'above' else 'none'} that was tried"
+    if row.peak.low is None or row.peak.high is None:
+        return text
+    return f"{text} (95 % interval {interval(row.peak, rate_per_min or 1.0)})"
+
+
+def interval(value: Range, scale: float = 1.0) -> str:
+    low = "open" if value.low is None else f"{value.low * scale:.3g}"
+    high = "open" if value.high is None else f"{value.high * scale:.3g}"
+    return f"{low} to {high}"
+
+
+def statement(decision: Decision, current: str, rate_per_min: float | None) -> str:
+    """The decision as one or two sentences; the first words are the answer."""
+    row = decision.chosen
+    if row is None or row.peak is None:
+        return "No decision: the objectives count no request of this trace."
+    carries = (
+        f"{row.candidate.name} on {engines(row)} carries {peak(row, rate_per_min)} within the objectives"
+    )
+    if decision.n_replicates < 2:
+        return f"Not evaluated: {carries}, but one run has no error; no candidate is preferred."
+    if decision.clear:
+        return f"{carries}{_against(row, current)}."
+    tied = [other.candidate.name for other in decision.tied if other is not row]
+    names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
+    return (
+        f"There is no clear winner: {row.candidate.name} cannot be told from {names}, and is recommended as "
+        f"the cheapest of them (fewest GPUs, then price, then signals needed). "
+        f"{carries[0].upper()}{carries[1:]}{_against(row, current)}."
+    )
+
+
+def _against(row: Row, current: str) -> str:
+    if row.is_current:
+        return f"; it is {current}, the policy compared with"
+    if row.difference is None or row.verdict == "NOT EVALUATED":
+        return ""
+    if row.verdict == "NOT DISTINGUISHABLE":
+        return f", not distinguishable from {current}"
+    change = row.difference.value - 1
+    low, high = row.difference.low, row.difference.high
+    ends = " to ".join("open" if end is None else f"{100 * (end - 1):+.0f} %" for end in (low, high))
+    return f", {percent(abs(change))} {'more' if change > 0 else 'less'} than {current} ({ends})"
+
+
+def reasons(chosen: Row, other: Row, rung: int, load_text: str) -> tuple[str, ...]:
+    """Why `chosen` differs from `other` at a load where both were run; only what does differ is said."""
+    a, b = chosen.found.at[rung], other.found.at[rung]
+    names = chosen.candidate.name, other.candidate.name
+    said = [f"compared at {load_text}:"]
+    pairs = (
+        (a.hit_ratio, b.hit_ratio, "finds {} of the prompt tokens in cache, {} {}", percent, 0.005),
+        (a.imbalance_prefill, b.imbalance_prefill, BUSIEST, "{:.2f}".format, 0.02),
+        (_missed(a), _missed(b), "misses the objectives in {} of the requests, {} in {}", percent, 0.001),
+        (a.ttft_p95_s, b.ttft_p95_s, "has a TTFT p95 of {}, {} {}", seconds, 0.005),
+        (a.tpot_p95_s, b.tpot_p95_s, "has a TPOT p95 of {}, {} {}", seconds, 0.0002),
+    )
+    for mine, theirs, words, show, least in pairs:
+        if mine is not None and theirs is not None and abs(mine - theirs) > least:
+            said.append(f"{names[0]} " + words.format(show(mine), names[1], show(theirs)))
+    return tuple(said) if len(said) > 1 else (f"at {load_text} {names[0]} and {names[1]} do the same",)
+
+
+def _missed(m: Measured) -> float | None:
+    return None if m.attained is None else 1 - m.attained
+
+
+def replicates(n: int) -> str:
+    text = f"intervals come from {count(n, 'resampled workload')}, paired between candidates"
+    if n < FEW_REPLICATES:
+        text += f"; with fewer than {FEW_REPLICATES} they are rough and wide: --replicates 20 narrows them"
+    return text
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
