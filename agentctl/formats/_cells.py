@@ -1,13 +1,13 @@
 """Values of cells that come without a type (CSV text, Parquet). What cannot be read raises ValueError.
 
-An empty cell is None, unknown. The lax rule of JSON lines holds here too: "12" and "12.0" are the whole number
-12, 1.5 is none and is never rounded.
+An empty cell is None, unknown. The lax rule of JSON lines holds here too: "12" and "12.0" are the whole
+number 12, 1.5 is none and is never rounded.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -100,7 +100,7 @@ def nanoseconds(value: Decimal, unit: str) -> int:
 
 @lru_cache(maxsize=1024)  # requests come many to the second
 def _epoch_seconds(day: str, clock: str) -> int:
-    return int(datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc).timestamp())
+    return int(datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=UTC).timestamp())
 
 
 def _offset_seconds(zone: str | None) -> int:

@@ -22,10 +22,19 @@ MAX_SECONDS = 366 * 86400.0
 
 
 class Columns:
-    """Collects the columns of some records and the reasons why some of them are bad."""
+    """Collects the columns of some records and the reasons why some of them are bad.
 
-    def __init__(self, reading: Reading, chunk: Chunk | None, lines: NDArray[np.int64]) -> None:
-        self._reading, self._chunk, self._lines = reading, chunk, lines
+    within: for records that are parts of a line, the JSON path of each; paths of faults are put behind it
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        chunk: Chunk | None,
+        lines: NDArray[np.int64],
+        within: Sequence[str] | None = None,
+    ) -> None:
+        self._reading, self._chunk, self._lines, self._within = reading, chunk, lines, within
         self._fault: dict[int, tuple[str, str]] = {}  # row -> first reason and path
         self._columns: dict[str, NDArray[Any] | list[Any]] = {}
         self._ids: Ids | None = None
@@ -109,6 +118,7 @@ class Columns:
         keep = np.ones(self.n, dtype=np.bool_)
         for row, (reason, path) in sorted(self._fault.items()):
             keep[row] = False
+            path = self._within[row] + path.removeprefix("$") if self._within else path
             self._reading.reject(self._chunk, int(self._lines[row]), reason, path)
         columns = {name: take(values, keep) for name, values in self._columns.items()}
         return Batch(self._lines[keep], columns, self._ids.take(keep) if self._ids else None)

@@ -1,15 +1,16 @@
 """CSV text: a header, then records of as many cells. A bad line costs one line.
 
 RFC 4180: cells may be quoted, and a quoted cell may hold commas, doubled quotes and line breaks, so that a
-record may span lines. A stray quote would swallow the lines behind it: a record that does not come out with as
-many cells as the header is given up after its first line, and reading goes on with the next.
+record may span lines. A stray quote would swallow the lines behind it: a record that does not come out with
+as many cells as the header is given up after its first line, and reading goes on with the next.
 (Python's csv module stops at cells of 128 KiB and cannot step back.)
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +33,12 @@ class Table(NamedTuple):
     cells: dict[str, tuple[str, ...]]
 
 
-def read_csv(reading: Reading) -> Iterator[Table]:
-    """The records of a CSV file, column by column; the header and its repetitions are counted, not given."""
-    records = _Records(reading)
+def read_csv(reading: Reading, needed: Sequence[str]) -> Iterator[Table]:
+    """The records of a CSV file, column by column; the header and its repetitions are counted, not given.
+
+    Raises InputError when the header lacks a column of `needed`, or has two of the same name.
+    """
+    records = _Records(reading, needed)
     held: Chunk | None = None
     for chunk in reading.source.chunks():
         if chunk.skipped_bytes:
@@ -55,17 +59,17 @@ def read_csv(reading: Reading) -> Iterator[Table]:
 class _Records:
     """Cuts chunks into records. `unfinished`: the lines at the end of the last chunk with an open quote."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, reading: Reading, needed: Sequence[str]) -> None:
+        self._reading, self._needed = reading, needed
         self._header: list[str] = []
+        self._rows: list[list[str]] = []
+        self._lines: list[int] = []
         self.unfinished: Chunk | None = None
 
     def table(self, chunk: Chunk, last: bool) -> Iterator[Table]:
         """The records of a chunk, if there are any; `last`: nothing follows that could close a quote."""
         reading, texts = self._reading, _decode(chunk.data)
-        rows: list[list[str]] = []
-        lines: list[int] = []
-        self.unfinished = None
+        self._rows, self._lines, self.unfinished = [], [], None
         at = 0
         while at < len(texts):
             line, text, n_lines = chunk.first_line + at, texts[at], 1
@@ -80,21 +84,18 @@ class _Records:
                     if not n_lines and self._hold(chunk, at, last):
                         break
                     cells = _quoted_cells(texts[at : at + n_lines], len(self._header)) if n_lines else None
-                n_lines = self._sort(chunk, line, cells, n_lines, rows, lines)
+                n_lines = self._sort(chunk, line, cells, n_lines)
             at += n_lines
-        if rows:
-            columns = zip(self._header, zip(*rows, strict=True), strict=True)
-            yield Table(chunk, np.array(lines, dtype=np.int64), dict(columns))
+        if self._rows:
+            columns = zip(self._header, zip(*self._rows, strict=True), strict=True)
+            yield Table(chunk, np.array(self._lines, dtype=np.int64), dict(columns))
 
-    def _sort(
-        self, chunk: Chunk, line: int, cells: list[str] | None, n_lines: int, rows: list[list[str]], lines: list[int]
-    ) -> int:
+    def _sort(self, chunk: Chunk, line: int, cells: list[str] | None, n_lines: int) -> int:
         """Put one record where it belongs: header, rows or quarantine. Returns the lines that it used up."""
         header, reading = self._header, self._reading
         if cells and not header:
             header.extend(cell.strip() for cell in cells)
-            if len(set(header)) < len(header):
-                raise InputError("two columns have the same name", place=f"{reading.source.name}:{line}")
+            self._check_header(f"{reading.source.name}:{line}")
             reading.n_header_lines += n_lines
         elif cells is None or len(cells) != len(header):
             reading.reject(chunk, line, "bad_quotes" if cells is None else "cell_count")
@@ -102,10 +103,23 @@ class _Records:
         elif cells[0].strip() == header[0] and [cell.strip() for cell in cells] == header:
             reading.n_header_lines += n_lines  # files put together with cat
         else:
-            rows.append(cells)
-            lines.append(line)
+            self._rows.append(cells)
+            self._lines.append(line)
             reading.n_continuation_lines += n_lines - 1
         return n_lines
+
+    def _check_header(self, place: str) -> None:
+        for name in self._needed:
+            if name not in self._header:
+                alike = difflib.get_close_matches(name, self._header, 1)
+                raise InputError(
+                    f"the header has no column {name!r}",
+                    place=place,
+                    expected="a first line with the names of the columns",
+                    hint=f"is it {alike[0]!r}?" if alike else None,
+                )
+            if self._header.count(name) > 1:
+                raise InputError(f"two columns are called {name!r}", place=place)
 
     def _hold(self, chunk: Chunk, at: int, last: bool) -> bool:
         """Keep the lines from `at` on for the next chunk, unless there is none or they are too many."""

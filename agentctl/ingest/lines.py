@@ -30,12 +30,42 @@ class Lines(NamedTuple):
     n_blank: int
 
 
+class Fault(NamedTuple):
+    """Why a text is no value of the expected type, and where in it."""
+
+    reason: str
+    path: str | None = None
+
+
+class ValueDecoder:
+    """Decodes one JSON text strictly and, if that fails, by the lax rule."""
+
+    def __init__(self, type_: Any) -> None:
+        self.strict = msgspec.json.Decoder(type_)
+        self._lax = msgspec.json.Decoder(type_, strict=False)
+
+    def decode(self, text: bytes | msgspec.Raw) -> Any:
+        """The value, or a Fault."""
+        try:
+            return self.strict.decode(text)
+        except RecursionError:
+            return Fault("nested_too_deep")
+        except msgspec.ValidationError:
+            try:
+                return self._lax.decode(text)
+            except msgspec.ValidationError as error:
+                path = _PATH.search(str(error))
+                missing = "missing required field" in str(error)
+                return Fault("missing_field" if missing else "wrong_type", path and path.group(1))
+        except msgspec.DecodeError:
+            return Fault("not_json")
+
+
 class LineDecoder:
     """Decodes lines into one msgspec Struct; what fails goes to the quarantine."""
 
     def __init__(self, row: type[msgspec.Struct], quarantine: Quarantine) -> None:
-        self._strict = msgspec.json.Decoder(row)
-        self._lax = msgspec.json.Decoder(row, strict=False)
+        self._decoder = ValueDecoder(row)
         self._quarantine = quarantine
 
     def decode(self, chunk: Chunk) -> Lines:
@@ -44,7 +74,7 @@ class LineDecoder:
             return Lines([], np.empty(0, np.int64), 0)
         if _is_clean_text(chunk.data):
             try:
-                rows = self._strict.decode_lines(chunk.data)
+                rows = self._decoder.strict.decode_lines(chunk.data)
             except (msgspec.DecodeError, RecursionError):  # ValidationError is a DecodeError
                 return self._one_by_one(chunk)
             if chunk.n_lines == len(rows):  # no blank line, so that the numbers are consecutive
@@ -58,7 +88,7 @@ class LineDecoder:
         for number, line in enumerate(_split(chunk.data), start=chunk.first_line):
             if not line.strip():
                 n_blank += 1
-            elif isinstance(row := self._decode_line(line), _Fault):
+            elif isinstance(row := self._decode_line(line), Fault):
                 self._quarantine.add(number, offset, len(line), row.reason, row.path)
             else:
                 rows.append(row)
@@ -70,27 +100,10 @@ class LineDecoder:
         try:
             line.decode()
         except UnicodeDecodeError:
-            return _Fault("invalid_utf8")
+            return Fault("invalid_utf8")
         if _LONE_SURROGATE.search(line):
-            return _Fault("lone_surrogate")
-        try:
-            return self._strict.decode(line)
-        except RecursionError:
-            return _Fault("nested_too_deep")
-        except msgspec.ValidationError:
-            try:
-                return self._lax.decode(line)
-            except msgspec.ValidationError as error:
-                path = _PATH.search(str(error))
-                missing = "missing required field" in str(error)
-                return _Fault("missing_field" if missing else "wrong_type", path and path.group(1))
-        except msgspec.DecodeError:
-            return _Fault("not_json")
-
-
-class _Fault(NamedTuple):
-    reason: str
-    path: str | None = None
+            return Fault("lone_surrogate")
+        return self._decoder.decode(line)
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -123,7 +123,11 @@ def read_file(
 ) -> FileReport:
     """Read one input with its reader; rows to `spool_path`, chains into `trie`."""
     source = Source(path)
-    reader = reader_named(format_name) if format_name else recognise(source, options.column_map)
+    reader = (
+        reader_named(format_name)
+        if format_name
+        else recognise(source, options.column_map, options.json_document)
+    )
     reading = Reading(source, Quarantine(source.name), options)
     spool, sizes, has_ids = Spool(spool_path), BlockSizes(), False
     n_record_lines = 0
