@@ -128,7 +128,9 @@ def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"cannot be written ({error.strerror or error})", place=str(error.filename or path)) from error
+        raise OutputError(
+            f"cannot be written ({error.strerror or error})", place=str(error.filename or path)
+        ) from error
 
 
 def _flush(path: Path) -> None:

@@ -82,7 +82,8 @@ PREFIX_NODES = pa.schema(
         pa.field("node_id", pa.uint32(), nullable=False),
         pa.field("parent_id", pa.uint32(), nullable=False),
         pa.field("depth", pa.int32(), nullable=False),  # blocks from the root, from 1
-        pa.field("hash", pa.uint64(), nullable=False),  # the source's id; mixed with the session in session scope
-        pa.field("first_row", pa.int64(), nullable=False),  # the first request (row of requests.parquet) that has it
+        # hash: the source's id, mixed with the session in session scope; first_row: the first request that has it
+        pa.field("hash", pa.uint64(), nullable=False),
+        pa.field("first_row", pa.int64(), nullable=False),
     ]
 )

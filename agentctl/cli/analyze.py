@@ -58,4 +58,7 @@ def engine_of(name: str) -> dict[str, Any]:
     from agentctl.profile import load_profile
 
     profile = load_profile(name)
-    return {"batch_time": profile.batch_time, "engine_name": profile.name}
+    engine: dict[str, Any] = {"batch_time": profile.batch_time, "engine_name": profile.name}
+    if profile.max_num_batched_tokens:
+        engine["max_num_batched_tokens"] = profile.max_num_batched_tokens
+    return engine

@@ -78,7 +78,12 @@ def command_line(ctx: typer.Context) -> str:
 
 def _provenance(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Command, versions, hashes and seed, as far as the document knows them."""
-    known = {"command": None, "agentctl_version": __version__, **document.get("provenance", {})}
+    known = dict(document.get("provenance", {}))
+    yield "command", known.pop("command", "unknown")
+    yield "agentctl", str(known.pop("agentctl_version", document.get("agentctl_version", __version__)))
+    if isinstance(document.get("trace"), dict):
+        known["trace_digest"] = document["trace"].get("digest")
+    known.setdefault("seed", document.get("seed"))
     for what, value in known.items():
         if isinstance(value, str | int | float):
             yield what.replace("_", " "), str(value)

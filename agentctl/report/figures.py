@@ -34,7 +34,7 @@ def _trace(curve: Curve, position: int) -> dict[str, Any]:
     line = {"color": colour, "width": 2, "dash": DASHES[position // len(COLOURS) % len(DASHES)]}
     if curve.shape == "step":
         line["shape"] = "hv"
-    mode = "lines+markers" if len(curve.x) <= 12 and curve.shape == "line" else "lines"
+    mode = "lines+markers" if 2 < len(curve.x) <= 12 and curve.shape == "line" else "lines"
     return {**trace, "type": "scatter", "mode": mode, "line": line, "marker": {"size": 6}}
 
 

@@ -1,0 +1,100 @@
+"""What the documentation shows is what happens: every transcript is run, every command is documented.
+
+A transcript is a fenced block marked `console`: `$ agentctl ...` lines, each followed by what a terminal of
+100 columns then shows on stdout. A line `...` stands for any number of lines.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentctl.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAM = [sys.executable, "-m", "agentctl.cli.main"]
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def transcripts() -> list[tuple[str, str]]:
+    """(page, block) of every transcript."""
+    return [
+        (page.name, block)
+        for page in PAGES
+        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+
+
+def steps(block: str) -> list[tuple[str, str]]:
+    """(command, expected output) of each step of a block."""
+    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)
+    assert parts[0] == "", "a transcript begins with a command"
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def shown(command: str, folder: Path) -> str:
+    """What a terminal shows on stdout; colours are switched off, bold and dim are taken out."""
+    words = shlex.split(command)
+    assert words[0] == "agentctl"
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("AGENTCTL_")}
+    environment = {**clean, "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1", "TERM": "xterm"}
+    master, terminal = pty.openpty()
+    run = subprocess.Popen(
+        [*PROGRAM, *words[1:]], cwd=folder, env=environment, stdout=terminal, stderr=subprocess.PIPE
+    )
+    os.close(terminal)
+    output = bytearray()
+    try:
+        while piece := os.read(master, 65536):
+            output += piece
+    except OSError:  # how Linux says that the other end of a terminal is closed
+        pass
+    os.close(master)
+    _, errors = run.communicate()
+    assert run.returncode == 0, errors.decode()
+    return ESCAPES.sub("", output.decode()).replace("\r\n", "\n")
+
+
+def matches(expected: str, output: str) -> bool:
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == "..." else re.escape(f"{line}\n")
+        for line in expected.rstrip("\n").split("\n")
+    )
+    return re.fullmatch(pattern, output.strip("\n") + "\n") is not None
+
+
+@pytest.mark.parametrize(("page", "block"), transcripts(), ids=lambda value: value[:40].split("\n")[0])
+def test_a_transcript_shows_what_happens(page, block, tmp_path):
+    (tmp_path / "sample_traces").symlink_to(ROOT / "sample_traces")
+    for command, expected in steps(block):
+        output = shown(command, tmp_path)
+        assert matches(expected, output), f"{page}: `{command}` shows\n{output}\nnot\n{expected}"
+
+
+def test_there_are_transcripts():
+    assert transcripts()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name):
+    assert any(f"agentctl {name}" in page.read_text() for page in PAGES)
+
+
+def test_three_dots_stand_for_any_lines_and_nothing_else_is_loose():
+    assert matches("a\n...\nd\n", "a\nb\nc\nd\n")
+    assert not matches("a\n...\nd\n", "a\nb\n")
+    assert not matches("a\n", "ab\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
