@@ -62,10 +62,11 @@ def _carry(to_carry, capacity, kept):
         s = to_carry.first[r]
         while s >= 0:
             end = to_carry.end[s]
-            if kept[end] == 0:
-                heappush(ends, -end)
-            kept[end] += to_carry.blocks[s]
-            load += to_carry.blocks[s]
+            if load < capacity or (capacity > 0 and end < -ends[0]):  # else it would be given up at once
+                if kept[end] == 0:
+                    heappush(ends, -end)
+                kept[end] += to_carry.blocks[s]
+                load += to_carry.blocks[s]
             s = to_carry.after[s]
         while load > capacity:
             furthest = -ends[0]

@@ -1,4 +1,4 @@
-"""How long ideal reuse and the exact LRU curve take, per block touch.
+"""How long ideal reuse, the exact LRU curve and the rest of `reuse` take, per block touch.
 
     python benchmarks/lru_curve.py [REQUESTS]
 
@@ -16,38 +16,51 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from agentctl.analyzers.belady import belady_hit_blocks, intervals
+from agentctl.analyzers.counted import Counted
 from agentctl.analyzers.lru_curve import lru_hit_tokens
+from agentctl.analyzers.reuse_capacity import belady_curve
+from agentctl.analyzers.reuse_ratios import interval_curve, intra_session
 from agentctl.analyzers.strands import weave
 from agentctl.analyzers.stretches import stretches
+from agentctl.analyzers.working_set import working_set
+from agentctl.trace import PrefixTree
 
 BLOCK_TOKENS = 64
 SYSTEM_PROMPTS = 40
 
 
-def agentic_trace(n_requests: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(parent, depth, tip): 14 turns a session, a first prompt of 24-64 shared and 40-120 own blocks."""
+class Synthetic(NamedTuple):
+    parent: np.ndarray
+    depth: np.ndarray
+    tip: np.ndarray
+    session: np.ndarray
+    arrival: np.ndarray
+
+
+def agentic_trace(n_requests: int, seed: int = 1) -> Synthetic:
+    """About 14 turns a session: a prompt of 24-64 shared and 40-120 own blocks, then 4 blocks a turn."""
     random = np.random.default_rng(seed)
     turns = 1 + random.geometric(1 / 13, size=n_requests // 13)
     turns = turns[: np.searchsorted(np.cumsum(turns), n_requests) + 1]
     session = np.repeat(np.arange(turns.size), turns)[:n_requests]
     start = np.sort(random.uniform(0, turns.size, turns.size))  # one session a second
-    gaps = random.lognormal(2.5, 1.5, session.size)
-    since_first = np.cumsum(gaps)
+    since_first = np.cumsum(random.lognormal(2.5, 1.5, session.size))
     is_first = np.diff(session, prepend=-1) > 0
-    since_first -= since_first[is_first][session]
-    order = np.argsort(start[session] + since_first, kind="stable")
+    arrival = start[session] + since_first - since_first[is_first][session]
+    order = np.argsort(arrival, kind="stable")
     opening = random.integers(40, 120, session.size)
     append = np.where(is_first, opening, random.geometric(0.25, session.size))
     compact = ~is_first & (random.random(session.size) < 0.02)
     shared = random.integers(24, 64, SYSTEM_PROMPTS)
     prompt_of = random.zipf(1.5, turns.size) % SYSTEM_PROMPTS
-    return _grow(session[order], append[order], (is_first | compact)[order], shared, prompt_of)
+    restart = (is_first | compact)[order]
+    parent, depth, tip = _grow(session[order], append[order], restart, shared, prompt_of)
+    return Synthetic(parent, depth, tip, session[order], arrival[order])
 
 
 @njit
@@ -86,14 +99,12 @@ def main() -> None:
     n_requests = parser.parse_args().requests
     measure(agentic_trace(10_000))
     trace = agentic_trace(n_requests)
-    parent, depth, tip = trace
-    touches = int(depth[tip].sum(dtype=np.int64))
     rounds = [measure(trace) for _ in range(3)]
-    facts = rounds[0][1]
+    touches = int(trace.depth[trace.tip].sum(dtype=np.int64))
     out = sys.stdout.write
     out(f"{platform.machine()} {_cpu()}, Python {platform.python_version()}, numpy {np.__version__}\n")
-    out(f"{tip.size:,} requests, {touches:,} touches ({touches / tip.size:.0f} a request), ")
-    out(f"{parent.size - 1:,} distinct blocks, {facts}\n")
+    out(f"{trace.tip.size:,} requests, {touches:,} touches ({touches / trace.tip.size:.0f} a request), ")
+    out(f"{trace.parent.size - 1:,} distinct blocks, {rounds[0][1]}\n")
     out(f"{'':34} best and worst of 3: CPU s, ns/touch\n")
     for name in rounds[0][0]:
         seconds = sorted(times[name] for times, _ in rounds)
@@ -103,10 +114,12 @@ def main() -> None:
     out(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB\n")
 
 
-def measure(trace: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[dict[str, float], str]:
+def measure(trace: Synthetic) -> tuple[dict[str, float], str]:
     """CPU seconds of each step, and what it met."""
-    parent, depth, tip = trace
-    n_blocks = depth[tip].astype(np.int64)
+    n_blocks = trace.depth[trace.tip].astype(np.int64)
+    prompt, zeros = n_blocks * BLOCK_TOKENS, np.zeros_like(n_blocks)
+    counted = Counted(trace.tip, n_blocks, prompt, trace.session, zeros, trace.arrival, BLOCK_TOKENS, {})
+    tree = PrefixTree(trace.parent, trace.depth, zeros[:0], zeros[:0])
     times: dict[str, float] = {}
 
     def timed(name: str, step: Callable[[], Any]) -> Any:
@@ -115,18 +128,19 @@ def measure(trace: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[dict[str,
         times[name] = time.process_time() - began
         return result
 
-    strands = timed("strands", lambda: weave(parent, depth, tip))
-    reuse = timed("stretches (ideal reuse)", lambda: stretches(strands, tip))
-    hits = timed(
-        "LRU curve, all and last half",
-        lambda: lru_hit_tokens(reuse, n_blocks, n_blocks * BLOCK_TOKENS, BLOCK_TOKENS, tip.size // 2),
-    )
+    strands = timed("strands", lambda: weave(trace.parent, trace.depth, trace.tip))
+    reuse = timed("stretches (ideal reuse)", lambda: stretches(strands, trace.tip))
+    half = trace.tip.size // 2
+    curve = "LRU curve, all and last half"
+    hits = timed(curve, lambda: lru_hit_tokens(reuse, n_blocks, prompt, BLOCK_TOKENS, half))
     times["reuse and LRU curve"] = sum(times.values())
-    to_carry = timed("Belady: intervals", lambda: intervals(reuse))
-    capacity = hits.shape[1] // 50
-    timed("Belady: one capacity", lambda: belady_hit_blocks(to_carry, capacity))
-    ratio = hits[:, -1].sum() / (n_blocks.sum() * BLOCK_TOKENS)
-    return times, f"{reuse.blocks.size / tip.size:.1f} stretches a request, ideal reuse {ratio:.3f}"
+    timed("split by session, both rules", lambda: intra_session(tree, counted, reuse))
+    timed("reuse intervals", lambda: interval_curve(counted, reuse))
+    timed("working set", lambda: working_set(counted, reuse))
+    points = timed("Belady's optimum", lambda: belady_curve(counted, reuse))
+    ratio = hits[:, -1].sum() / prompt.sum()
+    stretches_each = reuse.blocks.size / trace.tip.size
+    return times, f"{stretches_each:.1f} stretches a request, ideal {ratio:.3f}, {len(points)} optima"
 
 
 def _cpu() -> str:
