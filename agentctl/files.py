@@ -35,8 +35,8 @@ def atomic_file(path: Path, *, force: bool = False) -> Iterator[Path]:
         try:
             yield temporary
             _flush(temporary)
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
             _flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
@@ -55,7 +55,7 @@ def atomic_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
             for file in sorted(temporary.rglob("*")):
                 _flush(file)
             _flush(temporary)
-            os.chmod(temporary, 0o777 & ~_umask())
+            temporary.chmod(0o777 & ~_umask())
             _replace_folder(temporary, path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -65,12 +65,12 @@ def _replace_folder(new: Path, path: Path) -> None:
     aside = path.parent / f".{path.name[:80]}.{os.getpid()}.old"
     had_older = path.is_dir()
     if had_older:
-        os.rename(path, aside)
+        path.rename(aside)
     try:
-        os.rename(new, path)
+        new.rename(path)
     except OSError:
         if had_older:
-            os.rename(aside, path)
+            aside.rename(path)
         raise
     _flush(path.parent)
     shutil.rmtree(aside, ignore_errors=True)
@@ -116,7 +116,7 @@ def _take_lock(lock_path: Path, path: Path) -> int:
                 hint="wait for it, or choose another output",
             ) from error
         # The last holder may have removed the file between our open and our lock: then it guards nothing.
-        if lock_path.exists() and os.path.samestat(os.fstat(handle), os.stat(lock_path)):
+        if lock_path.exists() and os.path.samestat(os.fstat(handle), lock_path.stat()):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode())
             return handle

@@ -82,7 +82,7 @@ PREFIX_NODES = pa.schema(
         pa.field("node_id", pa.uint32(), nullable=False),
         pa.field("parent_id", pa.uint32(), nullable=False),
         pa.field("depth", pa.int32(), nullable=False),  # blocks from the root, from 1
-        # hash: the source's id, mixed with the session in session scope; first_row: the first request that has it
+        # hash: the source's id, mixed with the session in session scope; first_row: first request with it
         pa.field("hash", pa.uint64(), nullable=False),
         pa.field("first_row", pa.int64(), nullable=False),
     ]
