@@ -6,12 +6,13 @@ analysis.document["phases"]["verdict"], analysis.sections[0].sentence
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentctl import __version__
 from agentctl.analyzers.base import AnalyzeOptions, Analyzer, analyzers, as_json
 from agentctl.present import Section
+from agentctl.slo import parse_slos
 from agentctl.trace import Trace
 
 ANALYZE_SCHEMA = "agentctl/analyze/1"
@@ -30,6 +31,7 @@ def analyze_trace(
 ) -> Analysis:
     """Every analyzer's result (or those of `parts`) under its name, with what identifies the trace."""
     options = options or AnalyzeOptions()
+    options = replace(options, objectives=options.objectives or parse_slos(options.slos))
     results = [(part, part.analyze(trace, options)) for part in (analyzers() if parts is None else parts)]
     return Analysis(
         document={**_about(trace), **{part.NAME: as_json(result) for part, result in results}},

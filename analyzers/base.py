@@ -16,9 +16,31 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from agentctl.estimators.batch_time import BatchTime
     from agentctl.present import Section
     from agentctl.trace import Trace
+
+
+class Objective(Protocol):
+    """What `attainability` needs of an agentctl.slo.Slo (which lies above the analyzers)."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def inclusive(self) -> bool: ...
+    @property
+    def percent(self) -> float | None: ...
+    def limit_s(
+        self,
+        prompt_tokens: NDArray[np.int64],
+        uncached_tokens: NDArray[np.int64],
+        output_tokens: NDArray[np.int64],
+    ) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +65,7 @@ class AnalyzeOptions:
     engine_name: str | None = None  # what to call it
     max_num_batched_tokens: int = 8192
     slos: tuple[str, ...] = ()  # SLO expressions; none: the default of agentctl.slo
+    objectives: tuple[Objective, ...] = ()  # the same, parsed: agentctl.analyze fills them in
 
 
 class Analyzer(Protocol):
