@@ -1,4 +1,4 @@
-"""A trace made ready for the simulator: arrays of requests, who waits for whom, the tree of their blocks."""
+"""What the simulator replays, as arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Requests(NamedTuple):
     priority: NDArray[np.int32]  # smaller is served first, as in vLLM
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """Requests with the tree of their blocks. `counts` says what was left out, why, and what was assumed."""
 
@@ -51,7 +51,26 @@ class Workload:
     counts: dict[str, int]
     trace_name: str = ""
     trace_digest: str = ""
+    starts_synthesised: bool = False  # the log has no session starts: they were drawn
 
     @property
     def n_requests(self) -> int:
         return int(self.requests.arrival.size)
+
+    @property
+    def n_sessions(self) -> int:
+        return len(self.session_ids)
+
+    def session_starts(self) -> NDArray[np.float64]:
+        """Logged arrival of every session's first request, s."""
+        starts = np.full(self.n_sessions, np.inf)
+        np.minimum.at(starts, self.requests.session, self.requests.arrival)
+        return starts
+
+
+def first_children(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+    """For every request the first one whose parent it is, -1."""
+    child = np.full(parent.size, -1, dtype=np.int32)
+    later = np.flatnonzero(parent >= 0)[::-1].astype(np.int32)
+    child[parent[later]] = later
+    return child
