@@ -180,11 +180,11 @@ def _working_set_figures(result: Result) -> tuple[Figure, ...]:
 
 def _assumptions(result: Result) -> tuple[str, ...]:
     return (
-        f"Blocks of {result.block_tokens} tokens as in the log, cold cache at the start; requests with "
-        "status ok, aborted or timeout count and fill the cache.",
+        f"Blocks of {result.block_tokens} tokens as in the log, cold cache at the start.",
+        "Requests with status ok, aborted or timeout count and fill the cache.",
         "Capacity is one pool of blocks: no block is pinned by a running request, generated tokens are not "
-        "cached; a bound and a sizing curve, not the simulator's answer.",
-        "LRU touches a prompt from its tail to its head, so the tail is evicted first; a partial last block "
+        "cached. A bound and a sizing curve, not the simulator's answer.",
+        "LRU touches a prompt from its tail to its head, so the tail is evicted first. A partial last block "
         "takes a whole place.",
         "Belady's optimum counts blocks alike, knows the future and may refuse blocks: an upper bound.",
         "Reuse intervals run from arrival to arrival, not from the end of the earlier request.",

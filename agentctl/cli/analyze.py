@@ -17,7 +17,8 @@ def analyze(
         str, typer.Option(metavar="N,N", help="Cluster sizes for the balance tests.")
     ] = "2,4,8,16,32",
     profile: Annotated[
-        str | None, typer.Option(metavar="P", help="Engine profile, to test whether the SLOs are attainable.")
+        str | None,
+        typer.Option(metavar="P", help="Engine profile: are the SLOs attainable, what does its KV hold."),
     ] = None,
     slo: Slo = [],  # noqa: B006  (typer copies it)
     first_turn_share: Annotated[
@@ -54,11 +55,13 @@ def analyze(
 
 
 def engine_of(name: str) -> dict[str, Any]:
-    """What `attainability` tests: the batch time of a profile, and its name."""
+    """What `attainability` tests, the batch time of a profile and its name; and the KV that `reuse` has."""
     from agentctl.profile import load_profile
 
     profile = load_profile(name)
     engine: dict[str, Any] = {"batch_time": profile.batch_time, "engine_name": profile.name}
     if profile.max_num_batched_tokens:
         engine["max_num_batched_tokens"] = profile.max_num_batched_tokens
+    if profile.kv_blocks and profile.block_tokens:
+        engine["kv_tokens_per_engine"] = (profile.kv_blocks - 1) * profile.block_tokens  # one is never usable
     return engine

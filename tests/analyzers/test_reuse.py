@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +26,7 @@ from agentctl.analyzers.working_set import waiting_blocks
 
 OPTIONS = AnalyzeOptions()
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def analyze(folder, rows, options=OPTIONS, block_tokens=16, **meta):
@@ -189,6 +193,24 @@ def test_json_holds_the_keys_of_the_contract_and_no_dataclass(tmp_path):
     assert found["lru_curve"][0]["tokens"] == 16
 
 
+@pytest.mark.parametrize("disable_jit", ["0", "1"])
+def test_compiled_and_interpreted_kernels_give_the_same_result(tmp_path, disable_jit):
+    options = AnalyzeOptions(engines=(2,), kv_tokens_per_engine=40)
+    here = as_json(analyze(tmp_path, TWO_SESSIONS, options))
+    code = (
+        "import json, pathlib, sys\n"
+        "from agentctl.analyzers import base, reuse\n"
+        "from agentctl.trace import open_trace\n"
+        "options = base.AnalyzeOptions(engines=(2,), kv_tokens_per_engine=40)\n"
+        "trace = open_trace(pathlib.Path(sys.argv[1]))\n"
+        "print(json.dumps(base.as_json(reuse.analyze(trace, options))))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "t.trace")]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": disable_jit}
+    there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert json.loads(there) == json.loads(json.dumps(here))
+
+
 @given(branching_chains())
 def test_stretches_hold_the_hit_tokens_partial_blocks_included(chains):
     trie = plant(chains)
@@ -201,26 +223,42 @@ def test_stretches_hold_the_hit_tokens_partial_blocks_included(chains):
     assert per_request.tolist() == hit_tokens(counted, found).tolist()
 
 
+def read_log(path, block_tokens, seconds=1.0):
+    """The strands and requests of a hash log as published; it names no sessions."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open() as file:
+        lines = [json.loads(line) for line in file]
+    trie = plant(line["hash_ids"] for line in lines)
+    counted = Counted(
+        tip=trie.tip,
+        n_blocks=trie.depth[trie.tip].astype(np.int64),
+        prompt_tokens=np.array([line["input_length"] for line in lines]),
+        session=np.arange(len(lines)),
+        turn=np.zeros(len(lines), np.int64),
+        arrival=np.array([line["timestamp"] for line in lines]) * seconds,
+        block_tokens=block_tokens,
+        excluded={},
+    )
+    return weave(trie.parent, trie.depth, trie.tip), counted
+
+
+@pytest.mark.parametrize(
+    ("name", "block_tokens", "with_tails", "full_blocks"),
+    [
+        ("bailian/trace_blksz_16.jsonl.gz", 16, 0.932, 0.931912),
+        ("mooncake/trace_512.jsonl", 512, 0.845889, 0.844691),
+    ],
+)
+def test_one_workload_at_two_block_sizes_has_its_known_reuse(name, block_tokens, with_tails, full_blocks):
+    strands, counted = read_log(DATA / "formats" / name, block_tokens)
+    ideal = reuse.ideal_reuse(counted, stretches(strands, counted.tip))
+    assert round(ideal.token_ratio, 6) == with_tails
+    assert round(ideal.token_ratio_full_blocks, 6) == full_blocks
+
+
 @pytest.fixture(scope="module")
 def mooncake():
     """One hour of chat requests, blocks of 512 tokens (sample_traces/README.md)."""
-    with gzip.open(SAMPLES / "mooncake_conversation.jsonl.gz") as file:
-        lines = [json.loads(line) for line in file]
-    trie = plant(line["hash_ids"] for line in lines)
-    n = len(lines)
-    return (
-        weave(trie.parent, trie.depth, trie.tip),
-        Counted(
-            tip=trie.tip,
-            n_blocks=trie.depth[trie.tip].astype(np.int64),
-            prompt_tokens=np.array([line["input_length"] for line in lines]),
-            session=np.arange(n),
-            turn=np.zeros(n, np.int64),
-            arrival=np.array([line["timestamp"] for line in lines]) / 1000,
-            block_tokens=512,
-            excluded={},
-        ),
-    )
+    return read_log(SAMPLES / "mooncake_conversation.jsonl.gz", 512, seconds=1e-3)
 
 
 def test_mooncake_conversation_has_the_published_ideal_reuse(mooncake):
