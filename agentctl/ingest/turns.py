@@ -40,7 +40,7 @@ USER_STOPS = ("end_turn", "stop")
 
 # A first prompt longer than this is taken for a session picked up in its middle, where the log does not tell.
 # Our convention. First prompts of 356 Claude Code captures: 203 up to 30,000 tokens (most 10,000-25,000), 6
-# from 30,000 to 40,000, 147 above, half of them beyond 100,000: the valley between the two lies here.
+# from 30,000 to 40,000, 147 above (86 beyond 100,000): the valley between the two lies here.
 RESUMED_TOKENS = 32_768
 
 
