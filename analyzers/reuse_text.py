@@ -36,11 +36,11 @@ def _sentence(result: Result) -> str:
         return "No prompt token was computed before: a prefix cache finds nothing in this trace."
     text = (
         f"{percent(ratio)} of the prompt tokens were computed before; one LRU pool of "
-        f"{needed[0.9]:,} tokens finds 90 % of them"
+        f"{needed[0.9]:,} tokens finds 90 % of that"
     )
     if result.intra_session is None:
         return f"{text}."
-    return f"{text}, and {percent(result.intra_session)} of them were last used by the same session."
+    return f"{text}, and {percent(result.intra_session)} of the reuse follows a use by the same session."
 
 
 def _facts(result: Result) -> tuple[Fact, ...]:

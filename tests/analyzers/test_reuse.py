@@ -183,6 +183,20 @@ def test_capacities_are_whole_blocks_and_end_at_the_largest():
     assert capacities(0) == []
 
 
+def test_figures_show_lru_below_the_optimum_below_an_infinite_cache(tmp_path):
+    section = reuse.describe(analyze(tmp_path, TWO_SESSIONS))
+    capacity, interval, working_set = section.figures
+    lru, _, best, infinite = capacity.curves
+    assert set(infinite.y) == {78 / 140} == {lru.y[-1]} == {best.y[-1]}
+    at = dict(zip(best.x, best.y, strict=True))
+    assert all(y <= at[x] for x, y in zip(lru.x, lru.y, strict=True) if x in at)
+    assert "within 10 s, 90 % within 26 s" in interval.conclusion
+    assert [curve.name for curve in working_set.curves] == ["touched", "will be used again"]
+    assert section.sentence.startswith(
+        "55.7 % of the prompt tokens were computed before; one LRU pool of 64 "
+    )
+
+
 def test_json_holds_the_keys_of_the_contract_and_no_dataclass(tmp_path):
     found = json.loads(json.dumps(as_json(analyze(tmp_path, TWO_SESSIONS)), allow_nan=False))
     assert {
