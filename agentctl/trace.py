@@ -85,7 +85,7 @@ class Trace:
         """sha256 over the dataset's files: the identity of its content, wherever it lies."""
         total = hashlib.sha256()
         for name in (REQUESTS_FILE, NODES_FILE, META_FILE):
-            with open(self.path / name, "rb") as file:
+            with (self.path / name).open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
         return total.hexdigest()
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from agentctl.analyzers.base import AnalyzeOptions
 from agentctl.analyzers.columns import floats, numbered, texts
+from agentctl.analyzers.counted import REACHED_AN_ENGINE
 from agentctl.analyzers.distribution import Distribution, cdf_curve, distribution, median
 from agentctl.analyzers.phases_text import describe as describe
 from agentctl.analyzers.prefill import COLUMNS, uncached_prefill
@@ -91,7 +93,8 @@ class Result:
 
 
 def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
-    rows = trace.requests([*COLUMNS, "agent_path", "attempt", "origin", "output_tokens"])
+    rows = trace.requests([*COLUMNS, "status", "agent_path", "turn_index", "origin", "output_tokens"])
+    rows = rows.filter(pl.col("status").cast(pl.String).is_in(REACHED_AN_ENGINE))
     uncached, rule = uncached_prefill(trace, rows)
     turns = Turns(
         session=numbered(rows["session_id"]),
@@ -101,8 +104,8 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
         origin=texts(rows["origin"]),
         is_subagent=rows["agent_path"].is_not_null().to_numpy(),
     )
-    first_try = (rows["attempt"] == 0).to_numpy()
-    return two_phase(Turns._make(column[first_try] for column in turns), options, rule)
+    first_try = rows.select(pl.struct("session_id", "agent_path", "turn_index").is_first_distinct())
+    return two_phase(Turns._make(column[first_try.to_series().to_numpy()] for column in turns), options, rule)
 
 
 def two_phase(turns: Turns, options: AnalyzeOptions, rule: str | None = "blocks") -> Result:
@@ -195,7 +198,9 @@ def _session_classes(t: Turns, s: _Sessions) -> tuple[SessionClass, ...]:
     )
 
 
-def _turn_classes(t: Turns, later, hit, long_append: int) -> tuple[TurnClass, ...]:
+def _turn_classes(
+    t: Turns, later: NDArray[np.bool_], hit: NDArray[np.float64], long_append: int
+) -> tuple[TurnClass, ...]:
     compacted = t.origin == "compacted"
     classes = (("all", later), ("append", later & ~compacted), ("compacted", later & compacted))
 

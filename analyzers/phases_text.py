@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentctl.analyzers.words import count, percent
-from agentctl.present import Fact, Figure, Section, Table
+from agentctl.present import Fact, Figure, Section, Table, Value
 
 if TYPE_CHECKING:
     from agentctl.analyzers.phases import Result, SessionClass, TurnClass
@@ -64,7 +64,7 @@ def _sentence(result: Result) -> str:
 
 
 def _sessions_table(result: Result) -> Table:
-    def row(c: SessionClass):
+    def row(c: SessionClass) -> tuple[Value, ...]:
         prompt, share = c.first_prompt_tokens, c.first_turn_share
         return (
             c.origin, c.sessions, c.multi_turn, prompt and prompt.p50, prompt and prompt.p90,
@@ -83,7 +83,7 @@ def _sessions_table(result: Result) -> Table:
 
 
 def _turns_table(result: Result) -> Table:
-    def row(c: TurnClass):
+    def row(c: TurnClass) -> tuple[Value, ...]:
         size, hit = c.append_tokens, c.hit_ratio
         return (
             c.kind, c.turns, size and size.p50, size and size.p90, size and size.p99, c.long_append_ratio,
@@ -129,7 +129,8 @@ def _assumptions(result: Result) -> tuple[str, ...]:
     return (
         *((rules[result.rule],) if result.rule else ()),
         "Both thresholds are our convention (AnalyzeOptions: first_turn_share, later_hit_share).",
-        "Sessions are judged by their main line and first attempts; sub-agents are counted apart.",
+        "Sessions are judged by their main line; sub-agents are counted apart. A turn counts once, by its first "
+        "attempt that reached an engine.",
     )
 
 

@@ -23,7 +23,7 @@ def cpu_ms(command: list[str]) -> float:
 def main(runs: int = 11) -> None:
     bare = statistics.median(cpu_ms([sys.executable, "-c", "pass"]) for _ in range(runs))
     times = [cpu_ms(COMMAND) for _ in range(runs)]
-    print(  # noqa: T201
+    print(
         f"agentctl --help: median {statistics.median(times):.0f} ms CPU of {runs} runs "
         f"(least {min(times):.0f}, most {max(times):.0f}); python alone {bare:.0f} ms"
     )
