@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentctl.analyzers.words import count, percent
-from agentctl.present import Fact, Figure, Section, Table, Value
+from agentctl.present import Fact, Figure, Section, Table
 
 if TYPE_CHECKING:
     from agentctl.analyzers.phases import Result, SessionClass, TurnClass
@@ -64,7 +64,7 @@ def _sentence(result: Result) -> str:
 
 
 def _sessions_table(result: Result) -> Table:
-    def row(c: SessionClass) -> tuple[Value, ...]:
+    def row(c: SessionClass) -> tuple[Any, ...]:
         prompt, share = c.first_prompt_tokens, c.first_turn_share
         return (
             c.origin, c.sessions, c.multi_turn, prompt and prompt.p50, prompt and prompt.p90,
@@ -83,7 +83,7 @@ def _sessions_table(result: Result) -> Table:
 
 
 def _turns_table(result: Result) -> Table:
-    def row(c: TurnClass) -> tuple[Value, ...]:
+    def row(c: TurnClass) -> tuple[Any, ...]:
         size, hit = c.append_tokens, c.hit_ratio
         return (
             c.kind, c.turns, size and size.p50, size and size.p90, size and size.p99, c.long_append_ratio,
