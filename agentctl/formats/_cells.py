@@ -12,6 +12,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 NS_PER = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 _WHOLE = re.compile(r"([+-]?[0-9]{1,40})(?:\.0*)?")
@@ -59,14 +61,34 @@ def decimal(value: Any) -> Decimal | None:
     if value is None or value == "":
         return None
     if isinstance(value, str):
-        text = value.strip()
-        if _NUMBER.fullmatch(text):
-            return Decimal(text)
+        if _NUMBER.fullmatch(value.strip()):
+            return Decimal(value.strip())
     elif isinstance(value, int | Decimal) and not isinstance(value, bool):
         return Decimal(value)
     elif isinstance(value, float):
         return None if value != value else Decimal(repr(value))
     raise ValueError
+
+
+def text(value: Any) -> str | None:
+    """A name; numbers become their text."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError
+
+
+def json_list(value: Any) -> bytes | None:
+    """A list of block ids as JSON text."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str):
+            return bytes(msgspec.json.decode(value.strip(), type=msgspec.Raw))
+        return bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+    except (msgspec.MsgspecError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError from error
 
 
 def truth(value: Any) -> bool | None:
@@ -79,11 +101,11 @@ def truth(value: Any) -> bool | None:
     return known
 
 
-def instant(text: str) -> Instant | None:
+def instant(value: str) -> Instant | None:
     """Date and time in ISO 8601, blank or T between them, exact to the nanosecond; None for an empty cell."""
-    if text == "":
+    if value == "":
         return None
-    match = _ISO.fullmatch(text.strip())
+    match = _ISO.fullmatch(value.strip())
     if match is None:
         raise ValueError
     day, clock, fraction, zone = match.groups()

@@ -95,8 +95,8 @@ class Placed(NamedTuple):
 
 def read(reading: Reading) -> Iterator[Batch]:
     decoder = LineDecoder(Session, reading.quarantine)
-    reading.time_origin = "session"
-    reading.hash_scope = ""
+    reading.time_origin, reading.resolution_s = "session", 1.0
+    reading.hash_scope = ""  # as the first session says
     for chunk in reading.chunks():
         lines = decoder.decode(chunk)
         reading.n_blank_lines += lines.n_blank
