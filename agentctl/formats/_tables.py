@@ -117,10 +117,9 @@ def _parquet(reading: Reading, fields: Sequence[Field]) -> Iterator[Cells]:
         with Path(source.path).open("rb") as handle:
             file = pq.ParquetFile(handle)
             places = [_parquet_place(file.schema_arrow, field.path, source.name) for field in fields]
+            needed = sorted({".".join(place) for place in places})
             line = 1
-            for batch in file.iter_batches(
-                _BATCH_ROWS, columns=sorted({".".join(place) for place in places})
-            ):
+            for batch in file.iter_batches(_BATCH_ROWS, columns=needed):
                 values = {
                     field.column: _plain_values(_descend(batch, place))
                     for field, place in zip(fields, places, strict=True)

@@ -1,11 +1,11 @@
 """Any table of requests (CSV, JSON lines, Parquet) whose fields the user names with `--map COLUMN=FIELD`.
 
-    agentctl ingest requests.csv -o day.trace --map arrival=started_at --map prompt_tokens=in --map output_tokens=out
+    agentctl ingest day.csv -o day.trace --map arrival=started --map prompt_tokens=in --map output_tokens=out
 
 FIELD is a column's name, or a dotted path into nested objects; a key that itself has dots is found too.
 arrival is required. Everything else may be missing and is then unknown. Durations carry their unit
-(`--map ttft_ms=...`); so do arrivals that count from the start of the log (`--map arrival_s=...`). Dates without
-a zone are read as UTC. `end` gives e2e where that is not there; http_status gives the status.
+(`--map ttft_ms=...`); so do arrivals that count from the start of the log (`--map arrival_s=...`). Dates
+without a zone are read as UTC. `end` gives e2e where that is not there; http_status gives the status.
 hash_ids is a list, in CSV as JSON text.
 """
 
@@ -20,7 +20,7 @@ from agentctl.errors import UsageError
 from agentctl.formats._cells import NS_PER, decimal, json_list, text, truth, whole
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import Columns
-from agentctl.formats._mapping import COUNTS, DURATIONS, TEXT, Field, resolve
+from agentctl.formats._mapping import COUNTS, DURATIONS, TEXT, TIMES, Field, resolve
 from agentctl.formats._tables import Cells, tables
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.schema import STATUSES
@@ -42,7 +42,7 @@ def recognises(sample: Sample) -> bool:
 
 def read(reading: Reading) -> Iterator[Batch]:
     fields = resolve(reading.options.column_map)
-    clocks = {name: Clock(fields[name]) for name in ("arrival", "end") if name in fields}
+    clocks = {name: Clock(fields[name]) for name in TIMES if name in fields}
     seen: set[str] = set()
     for cells in tables(reading, list(fields.values())):
         yield _batch(reading, fields, clocks, cells)
@@ -94,7 +94,7 @@ def _duration_until_end(
     if clocks["end"].is_absolute not in (None, clocks["arrival"].is_absolute):
         raise UsageError(f"{path!r} and the arrivals do not count from the same origin", place="--map")
     ends, arrivals = times["end"], times["arrival"]
-    durations = [None if None in (e, a) else e - a for e, a in zip(ends, arrivals, strict=True)]
+    durations = [None if e is None or a is None else e - a for e, a in zip(ends, arrivals, strict=True)]
     columns.seconds("e2e_s", durations, path, per_second=NS_PER["s"])
 
 
