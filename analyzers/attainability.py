@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from agentctl.analyzers.attainability_text import describe as describe
 from agentctl.analyzers.base import AnalyzeOptions, Objective
+from agentctl.analyzers.counted import REACHED_AN_ENGINE
 from agentctl.analyzers.distribution import Distribution, distribution
 from agentctl.analyzers.strands import weave
 from agentctl.analyzers.stretches import stretches
@@ -76,7 +77,8 @@ class Alone(NamedTuple):
 
 
 def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
-    rows = trace.requests(["tip_node", "prompt_tokens", "output_tokens"])
+    rows = trace.requests(["tip_node", "prompt_tokens", "output_tokens", "status"])
+    rows = rows.filter(pl.col("status").cast(pl.String).is_in(REACHED_AN_ENGINE))
     known = rows.filter(pl.col("prompt_tokens").is_not_null() & pl.col("output_tokens").is_not_null())
     reason = None
     if options.batch_time is None:

@@ -35,6 +35,11 @@ def distribution(values: ArrayLike) -> Distribution | None:
     return Distribution(known.size, float(known.mean()), p10, p50, p90, p95, p99, float(known.max()))
 
 
+def part(of: Distribution | None, name: str) -> float | None:
+    """One number of a distribution that may be missing."""
+    return None if of is None else float(getattr(of, name))
+
+
 def quantiles(values: ArrayLike, shares: tuple[float, ...]) -> tuple[float, ...]:
     """Nearest rank: the smallest value that at least this share of the sample does not exceed."""
     return tuple(float(q) for q in np.quantile(_known(values), shares, method="inverted_cdf"))

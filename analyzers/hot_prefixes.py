@@ -3,6 +3,9 @@
 LMetric's failure test (arXiv 2603.15202, phase 1 of its detector): when a share x of the requests has a
 common prefix that the engines M hold, scoring by misses times load is safe while x / (1 - x) <= |M| / |rest|.
 Here for the moment after the prefix appeared, |M| = 1: on n engines x / (1 - x) <= 1 / (n - 1), so x <= 1/n.
+
+A prefix is told by its first shared block after what all requests of the trace have in common: that is on
+every engine at once and favours none.
 """
 
 from __future__ import annotations
@@ -21,20 +24,21 @@ N_LISTED = 5
 
 @dataclass(frozen=True)
 class Prefix:
-    """Requests whose chains begin with the same block, used by two of them or more."""
+    """Requests whose chains have the same first block after the common ones, two of them or more."""
 
     node: int
     requests: int
     sessions: int
     request_ratio: float  # x
-    odds: float | None  # x / (1 - x); None when every request begins so
-    common_tokens: int  # what all of them share
+    odds: float  # x / (1 - x)
+    common_tokens: int  # what all of them share, from the root
     safe_engines: int  # the largest cluster on which one engine may hold it alone
 
 
 class HotPrefixes(NamedTuple):
     most_used: tuple[Prefix, ...]
     hot: dict[int, int]  # by number of engines: prefixes that fail the test
+    common_tokens: int  # what all requests of the trace share
 
 
 def hot_prefixes(
@@ -44,9 +48,11 @@ def hot_prefixes(
     block_tokens: int,
     engines: tuple[int, ...],
 ) -> HotPrefixes:
-    """The test for every first block that two requests share; x is the share of all requests in the trace."""
-    top, common_depth = _tops(tree.parent, tree.depth, _uses(tree.parent, tip))
-    chosen = tip > 0
+    """The test for every prefix of two requests or more; x is its share of all requests in the trace."""
+    uses = _uses(tree.parent, tip)
+    trunk = int(np.flatnonzero(uses == tip.size).max(initial=0))  # last block of all requests; 0: the root
+    top, common_depth = _tops(tree.parent, tree.depth, uses, trunk)
+    chosen = top[tip] > 0
     first_block, requests = np.unique(top[tip[chosen]], return_counts=True)
     pairs = np.unique(np.stack([top[tip[chosen]].astype(np.int64), session[chosen]]), axis=1)
     sessions = np.unique(pairs[0], return_counts=True)[1]
@@ -59,13 +65,14 @@ def hot_prefixes(
             requests=int(requests[i]),
             sessions=int(sessions[i]),
             request_ratio=float(requests[i] / total),
-            odds=float(requests[i] / (total - requests[i])) if requests[i] < total else None,
+            odds=float(requests[i] / (total - requests[i])),
             common_tokens=int(common_depth[first_block[i]]) * block_tokens,
             safe_engines=int(total // requests[i]),
         )
         for i in order[:N_LISTED]
     )
-    return HotPrefixes(most_used, {n: int((requests[order] * n > total).sum()) for n in engines})
+    hot = {n: int((requests[order] * n > total).sum()) for n in engines}
+    return HotPrefixes(most_used, hot, int(tree.depth[trunk]) * block_tokens)
 
 
 @njit(cache=True, nogil=True)
@@ -80,12 +87,12 @@ def _uses(parent, tip):
 
 
 @njit(cache=True, nogil=True)
-def _tops(parent, depth, uses):
-    """The first block of each node's chain; at a first block, also how many blocks all its requests share."""
+def _tops(parent, depth, uses, trunk):
+    """The first block below `trunk` of each node's chain (0: none); there, the depth its requests share."""
     top = np.zeros(parent.size, np.uint32)
     common_depth = np.zeros(parent.size, np.int32)
     for node in range(1, parent.size):
-        top[node] = node if parent[node] == 0 else top[parent[node]]
+        top[node] = node if parent[node] == trunk else top[parent[node]]
         if uses[node] == uses[top[node]]:
             common_depth[top[node]] = depth[node]
     return top, common_depth

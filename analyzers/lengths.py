@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentctl.analyzers.base import AnalyzeOptions
 from agentctl.analyzers.columns import floats, texts
-from agentctl.analyzers.distribution import Distribution, cdf_curve, distribution
+from agentctl.analyzers.distribution import Distribution, cdf_curve, distribution, part
 from agentctl.analyzers.words import percent
 from agentctl.present import Curve, Fact, Figure, Section, Table, Value
 from agentctl.trace import Trace
@@ -124,9 +124,9 @@ def _table(result: Result) -> Table:
     def row(each: Lengths) -> tuple[Value, ...]:
         p, o, ratio = each.prompt_tokens, each.output_tokens, each.prompt_output_ratio
         return (
-            each.model or "not logged", each.requests, p and p.p50, p and p.p99, p and p.max,
-            o and o.p50, o and o.p99, ratio and ratio.p50,
-        )  # type: ignore[return-value]  # fmt: skip
+            each.model or "not logged", each.requests, part(p, "p50"), part(p, "p99"), part(p, "max"),
+            part(o, "p50"), part(o, "p99"), part(ratio, "p50"),
+        )  # fmt: skip
 
     shown = (result.all, *result.models) if len(result.models) > 1 else (result.all,)
     return Table(

@@ -73,7 +73,8 @@ class Result:
     burstiness: tuple[Burstiness, ...]
     top_sessions: tuple[TopSessions, ...]
     headroom: tuple[Headroom, ...]
-    prefixes: tuple[Prefix, ...]  # the most used ones
+    common_prefix_tokens: int | None  # what all requests share
+    prefixes: tuple[Prefix, ...]  # the most used ones below that
     prefixes_reason: str | None  # why there are none
     hash_scope: str | None
     arrivals_curve: Curve
@@ -111,6 +112,7 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
             for n in options.engines
             if per_s
         ),
+        common_prefix_tokens=found.common_tokens if found else None,
         prefixes=found.most_used if found else (),
         prefixes_reason=None if found else "the trace has no block chains",
         hash_scope=(trace.meta["hash"] or {}).get("scope"),

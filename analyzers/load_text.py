@@ -41,8 +41,8 @@ def _sentence(result: Result) -> str:
     if hot:
         prefixes = count(hot[0].hot_prefixes or 0, "prefix", "prefixes")
         return (
-            f"{text}; from {hot[0].engines} engines on, {prefixes} would overload a single engine "
-            "that holds it."
+            f"{text}; from {hot[0].engines} engines on, {prefixes} would overload a single engine: "
+            f"the largest has {percent(result.prefixes[0].request_ratio)} of the requests."
         )
     return f"{text}."
 
@@ -114,8 +114,9 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 
 def _assumptions(result: Result) -> tuple[str, ...]:
     texts = [
-        "Hot-prefix test x/(1-x) <= |M|/|rest| with |M| = 1, per first block that two requests share, over "
-        "the whole trace: a prefix passes on n engines while its share of requests is at most 1/n.",
+        "Hot-prefix test x/(1-x) <= |M|/|rest| with |M| = 1, per first block that two requests share (after "
+        f"the {result.common_prefix_tokens or 0:,} tokens that all have), over the whole trace: a prefix "
+        "passes on n engines while its share of requests is at most 1/n.",
         "For comparison: on published agent traces with 43-48 requests per minute and engine balance was "
         "attainable in aggregate.",
         "Tokens of a session: prompts and outputs of all its requests, cached or not.",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from agentctl.analyzers.base import AnalyzeOptions
 from agentctl.analyzers.columns import floats, texts
+from agentctl.analyzers.counted import REACHED_AN_ENGINE
 from agentctl.analyzers.distribution import Distribution, cdf_curve, distribution
 from agentctl.analyzers.locality_text import describe as describe
 from agentctl.analyzers.strands import weave
@@ -25,7 +26,7 @@ NAME = "locality"
 ORDER = 20
 
 COLUMNS = ["session_id", "agent_path", "arrival_s", "end_s", "gap_s", "gap_kind"]
-COLUMNS += ["prompt_tokens", "tip_node", "n_blocks"]
+COLUMNS += ["prompt_tokens", "tip_node", "n_blocks", "status"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
     ideal: float | None = None
     known_end: float | None = None
     reason: str | None = "the trace has no block chains"
-    chained = rows.filter(pl.col("tip_node").is_not_null() & pl.col("prompt_tokens").is_not_null())
+    chained = rows.filter(pl.col("status").cast(pl.String).is_in(REACHED_AN_ENGINE))
+    chained = chained.filter(pl.col("tip_node").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if trace.block_tokens and chained.height:
         reuse = _reuse(trace, chained, trace.block_tokens)
         within = _reuse_within(reuse, options.reuse_within_s)

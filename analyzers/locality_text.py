@@ -116,6 +116,7 @@ def _assumptions(result: Result) -> tuple[str, ...]:
     texts = [
         "Reuse is counted in prompt tokens; a block's last use is the latest earlier request of any session.",
         "Idle time runs from the end of that request (its arrival where the end is unknown); no size limit.",
+        "Requests that an engine did not take in (errors, rejections) neither count nor keep KV alive.",
     ] if result.idle_timeouts else []  # fmt: skip
     if result.gaps:
         texts.append("A gap runs from the end of the request that a turn waited for to its arrival.")
@@ -135,7 +136,7 @@ def _warnings(result: Result) -> tuple[str, ...]:
             f"No gaps: {result.gaps_reason}. Log durations (--map e2e_s=FIELD) and session ids; without them "
             "a closed-loop replay must take the logged arrivals."
         )
-    if result.known_end_ratio is not None and result.known_end_ratio < 1 and result.idle_timeouts:
+    if result.known_end_ratio and result.known_end_ratio < 1:
         found.append(
             f"The end of {percent(1 - result.known_end_ratio)} of the requests is unknown: their KV counts "
             "as idle from the arrival, which lengthens timeouts. Log durations (--map e2e_s=FIELD)."

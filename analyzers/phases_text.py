@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agentctl.analyzers.distribution import part
 from agentctl.analyzers.words import count, percent
 from agentctl.present import Fact, Figure, Section, Table
 
@@ -67,8 +68,8 @@ def _sessions_table(result: Result) -> Table:
     def row(c: SessionClass) -> tuple[Any, ...]:
         prompt, share = c.first_prompt_tokens, c.first_turn_share
         return (
-            c.origin, c.sessions, c.multi_turn, prompt and prompt.p50, prompt and prompt.p90,
-            share and share.p10, share and share.p50, share and share.p90,
+            c.origin, c.sessions, c.multi_turn, part(prompt, "p50"), part(prompt, "p90"),
+            part(share, "p10"), part(share, "p50"), part(share, "p90"),
         )  # fmt: skip
 
     return Table(
@@ -86,8 +87,8 @@ def _turns_table(result: Result) -> Table:
     def row(c: TurnClass) -> tuple[Any, ...]:
         size, hit = c.append_tokens, c.hit_ratio
         return (
-            c.kind, c.turns, size and size.p50, size and size.p90, size and size.p99, c.long_append_ratio,
-            hit and hit.p10, hit and hit.p50,
+            c.kind, c.turns, part(size, "p50"), part(size, "p90"), part(size, "p99"), c.long_append_ratio,
+            part(hit, "p10"), part(hit, "p50"),
         )  # fmt: skip
 
     return Table(
@@ -129,8 +130,8 @@ def _assumptions(result: Result) -> tuple[str, ...]:
     return (
         *((rules[result.rule],) if result.rule else ()),
         "Both thresholds are our convention (AnalyzeOptions: first_turn_share, later_hit_share).",
-        "Sessions are judged by their main line; sub-agents are counted apart. A turn counts once, by its first "
-        "attempt that reached an engine.",
+        "Sessions are judged by their main line; sub-agents are counted apart. A turn counts once, by its "
+        "first attempt that reached an engine.",
     )
 
 

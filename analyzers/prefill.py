@@ -22,7 +22,7 @@ COLUMNS = ["request_id", "session_id", "parent_request_id", "prompt_tokens", "ti
 
 
 def uncached_prefill(trace: Trace, rows: pl.DataFrame) -> tuple[NDArray[np.float64], Rule | None]:
-    """Tokens per request (NaN: unknown) and the rule that gave them; `rows` has COLUMNS of every request.
+    """Tokens per request (NaN: unknown) and the rule that gave them; `rows` has COLUMNS, in order of arrival.
 
     'blocks': prompt minus the tokens of its chain that an earlier request of the same session had.
     'parent': prompt minus its parent's prompt; a prompt that is shorter than its parent's shares an unknown

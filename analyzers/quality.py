@@ -75,9 +75,8 @@ def _sentence(result: Result, by_level: dict[str, list[Finding]]) -> str:
     if fails:
         return f"The log is not fit for claims as it is: {'; '.join(f.fact for f in fails)}."
     if warns:
-        return (
-            f"The log is fit for use with {count(len(warns), 'caveat')}: {'; '.join(f.fact for f in warns)}."
-        )
+        names = ", ".join(f.check.replace("-", " ") for f in warns)
+        return f"The log is fit for use with {count(len(warns), 'caveat')}: {names}."
     return f"The log is fit for use: {count(result.checks, 'check')} found nothing that changes an answer."
 
 

@@ -9,6 +9,7 @@ from agentctl.analyzers.checks.finding import Check, Finding, Log
 from agentctl.analyzers.words import count, percent, seconds
 
 MANY_TIES = 0.10  # of the rows
+A_TICK = 1e-3  # s; a smaller step is how close two requests came, not how coarse the clock is
 MIN_TIME_BLOCKS = 12  # statistics resample blocks of span/16, at least 60 s and at most 600 s
 MIN_BLOCK_S, MAX_BLOCK_S, BLOCKS = 60.0, 600.0, 16
 MIN_LIFETIMES = 10  # trace length in median session lifetimes
@@ -22,12 +23,12 @@ def ties(log: Log) -> Finding | None:
         return None
     share = tied / arrival.size
     tick = steps[steps > 0].min(initial=np.inf)
-    step = f", which come in steps of {seconds(float(tick))}" if np.isfinite(tick) else ""
+    step = f"; arrivals come in steps of {seconds(float(tick))}" if A_TICK <= tick < np.inf else ""
     return Finding(
         "clock-ties",
         "warn" if share > MANY_TIES else "note",
         f"{count(tied, 'request')} ({percent(share)}) share their arrival with the one before{step}",
-        "the order among them is that of the file, and bursts or gaps below that step are not real",
+        "the order among them is that of the file, and their spacing is not real",
         "log arrivals in milliseconds",
         tied,
         share,

@@ -85,3 +85,9 @@ def test_a_curve_ends_at_the_largest_value_with_share_one():
     assert len(curve.x) <= 200
     assert (curve.x[0], curve.y[0]) == (0, 1e-4)
     assert (curve.x[-1], curve.y[-1]) == (9999, 1)
+
+
+def test_analyzers_agree_on_the_ideal_reuse(tmp_path):
+    rows = [{**row, "status": "error"} if row["arrival_s"] == 9 else row for row in SMALL]
+    document = analyze_trace(write_dataset(tmp_path / "t.trace", rows, block_tokens=16)).document
+    assert document["reuse"]["ideal_token_ratio"] == document["locality"]["hit_token_ratio_forever"] == 1 / 3

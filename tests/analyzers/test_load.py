@@ -123,10 +123,16 @@ def test_prefix_with_half_the_requests_is_safe_on_two_engines_only(tmp_path):
     assert "from 4 engines on, 1 prefix would overload" in describe(result).sentence
 
 
-def test_a_prefix_of_every_request_fails_on_two_engines(tmp_path):
-    result = analyze(prefix_trace(tmp_path, [[1, 2], [1, 3]]), OPTIONS)
-    assert result.prefixes[0].odds is None
-    assert [h.hot_prefixes for h in result.headroom] == [0, 1, 1]
+def test_what_every_request_has_in_common_favours_no_engine(tmp_path):
+    result = analyze(prefix_trace(tmp_path, [[1, 2], [1, 3, 5], [1, 3, 6], [1, 4]]), OPTIONS)
+    assert result.common_prefix_tokens == 16
+    (prefix,) = result.prefixes  # block 3
+    assert (prefix.requests, prefix.odds, prefix.common_tokens, prefix.safe_engines) == (2, 1.0, 32, 2)
+
+
+def test_one_prompt_for_all_has_no_prefix_below_it(tmp_path):
+    result = analyze(prefix_trace(tmp_path, [[1, 2], [1, 2]]), OPTIONS)
+    assert (result.common_prefix_tokens, result.prefixes) == (32, ())
 
 
 def test_without_blocks_the_prefix_test_is_absent_with_a_reason(tmp_path):
@@ -145,7 +151,11 @@ def test_hot_prefixes_are_those_whose_odds_exceed_one_engine_against_the_rest(
     found = hot_prefixes(
         trace.tree, rows["tip_node"].to_numpy(), np.zeros(len(chains), np.int64), 16, (engines,)
     )
-    firsts = [chain[0] for chain in chains if chain]
+    common = 0
+    while all(len(chain) > common and chain[: common + 1] == chains[0][: common + 1] for chain in chains):
+        common += 1
+    firsts = [chain[common] for chain in chains if len(chain) > common]
+    assert found.common_tokens == 16 * common
     hot = 0
     for first in set(firsts):
         k, rest = firsts.count(first), len(chains) - firsts.count(first)

@@ -105,3 +105,13 @@ def test_hits_under_a_timeout_equal_those_of_a_dictionary_that_forgets(tmp_path_
         assert result.idle_timeouts[0].hit_token_ratio == pytest.approx(hits / total)
     else:
         assert result.idle_timeouts == ()
+
+
+def test_requests_that_no_engine_took_in_neither_count_nor_keep_kv(tmp_path):
+    rows = [
+        {"arrival_s": 0, "blocks": [1]},
+        {"arrival_s": 50, "blocks": [1], "status": "error"},
+        {"arrival_s": 60, "blocks": [1]},
+    ]
+    result = analyze(write_dataset(tmp_path / "t.trace", rows, block_tokens=16), OPTIONS)
+    assert [t.hit_token_ratio for t in result.idle_timeouts] == [0, 0, 0.5]
