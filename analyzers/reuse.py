@@ -122,7 +122,7 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
         lru_curve=lru_curve(counted, hits, half),
         needed_for_ideal=needed_for_ideal(hits, counted.block_tokens),
         belady_curve=belady_curve(counted, reuse),
-        pools=pool_reuse(counted, strands, hits, options),
+        pools=pool_reuse(counted, strands, reuse, hits, options),
         reuse_interval_s=interval,
         reuse_interval_cdf=interval_cdf,
         working_set=working_set(counted, reuse),

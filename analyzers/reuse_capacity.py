@@ -43,12 +43,18 @@ class Needed:
 
 @dataclass(frozen=True)
 class PoolReuse:
-    """LRU over n engines: their KV as one pool, and sessions dealt to them in turn (k to engine k mod n)."""
+    """What the KV of n engines keeps.
+
+    One pool is LRU as if every request found every engine's blocks. Dealt sessions is LRU on each engine,
+    with session k on engine k mod n whatever the load. Separate pools can find more than one pool: a session
+    that floods its engine leaves the others alone. The bound holds for any routing and any replacement.
+    """
 
     engines: int
     kv_tokens_per_engine: int
-    one_pool_ratio: float  # every request finds every engine's blocks: a bound for routing
-    dealt_sessions_ratio: float  # a session stays on its engine, whatever the load
+    bound_ratio: float  # Belady's blocks, all taken as full, but no more than the ideal
+    one_pool_ratio: float
+    dealt_sessions_ratio: float
 
 
 def lru_curve(counted: Counted, hits: NDArray[np.int64], half: int) -> tuple[LruPoint, ...]:
@@ -94,7 +100,7 @@ def belady_curve(counted: Counted, reuse: Stretches) -> tuple[BeladyPoint, ...]:
 
 
 def pool_reuse(
-    counted: Counted, strands: Strands, hits: NDArray[np.int64], options: AnalyzeOptions
+    counted: Counted, strands: Strands, reuse: Stretches, hits: NDArray[np.int64], options: AnalyzeOptions
 ) -> tuple[PoolReuse, ...]:
     """For each number of engines of the options; none when the KV of one engine is not known."""
     per_engine = options.kv_tokens_per_engine
@@ -102,12 +108,15 @@ def pool_reuse(
         return ()
     capacity = per_engine // counted.block_tokens
     total = max(int(counted.prompt_tokens.sum()), 1)
+    to_carry, ideal = intervals(reuse), _at(hits, hits.shape[1])
     pools = []
     for n in options.engines:
+        bound = min(int(belady_hit_blocks(to_carry, n * capacity).sum()) * counted.block_tokens, ideal)
         dealt = sum(
             _engine_hits(counted, strands, counted.session % n == engine, capacity) for engine in range(n)
         )
-        pools.append(PoolReuse(n, per_engine, _at(hits, n * capacity) / total, dealt / total))
+        one_pool = _at(hits, n * capacity)
+        pools.append(PoolReuse(n, per_engine, bound / total, one_pool / total, dealt / total))
     return tuple(pools)
 
 

@@ -98,14 +98,26 @@ def _pool_tables(result: Result) -> tuple[Table, ...]:
     if not result.pools:
         return ()
     rows = tuple(
-        (p.engines, p.engines * p.kv_tokens_per_engine, p.one_pool_ratio, p.dealt_sessions_ratio)
+        (
+            p.engines,
+            p.engines * p.kv_tokens_per_engine,
+            p.bound_ratio,
+            p.one_pool_ratio,
+            p.dealt_sessions_ratio,
+        )
         for p in result.pools
     )
     return (
         Table(
-            (("engines", "count"), ("KV", "tokens"), ("one pool", "ratio"), ("sessions dealt", "ratio")),
+            (
+                ("engines", "count"),
+                ("KV", "tokens"),
+                ("bound", "ratio"),
+                ("LRU, one pool", "ratio"),
+                ("LRU, sessions dealt", "ratio"),
+            ),
             rows,
-            "What the KV of n engines keeps (LRU; one pool is a bound for routing)",
+            "What the KV of n engines keeps, at most and with plain LRU",
         ),
     )
 
@@ -139,7 +151,7 @@ def _capacity_figure(result: Result) -> Figure:
         "reuse-capacity", "How much of the prompts does a cache of this size find?",
         "cache, tokens", "share of prompt tokens", tuple(curves),
         "Size the KV pools of all engines together at the knee of the LRU curve; the gap to the optimum is "
-        "what better eviction could win. One shared pool: engines with pools of their own find less.",
+        "what better eviction could win. It is one pool: with a pool per engine, placement decides as well.",
         x_log=True, y_unit="ratio",
     )  # fmt: skip
 
@@ -183,7 +195,7 @@ def _assumptions(result: Result) -> tuple[str, ...]:
         f"Blocks of {result.block_tokens} tokens as in the log, cold cache at the start.",
         "Requests with status ok, aborted or timeout count and fill the cache.",
         "Capacity is one pool of blocks: no block is pinned by a running request, generated tokens are not "
-        "cached. A bound and a sizing curve, not the simulator's answer.",
+        "cached. A sizing curve, not the simulator's answer.",
         "LRU touches a prompt from its tail to its head, so the tail is evicted first. A partial last block "
         "takes a whole place.",
         "Belady's optimum counts blocks alike, knows the future and may refuse blocks: an upper bound.",

@@ -172,6 +172,14 @@ def test_one_pool_finds_what_dealt_sessions_cannot_share(tmp_path):
     ]
 
 
+def test_separate_pools_can_find_more_than_one_but_never_more_than_the_bound(tmp_path):
+    flood = [row(float(t), "b", [10 * t, 10 * t + 1, 10 * t + 2]) for t in (1, 3, 5)]
+    steady = [row(float(t), "a", [1]) for t in (0, 2, 4, 6)]
+    options = AnalyzeOptions(engines=(2,), kv_tokens_per_engine=16)
+    (pool,) = analyze(tmp_path, flood + steady, options).pools
+    assert (pool.one_pool_ratio, pool.dealt_sessions_ratio, pool.bound_ratio) == (0.0, 3 / 13, 3 / 13)
+
+
 def test_pools_are_left_out_when_the_size_of_an_engine_is_unknown(tmp_path):
     assert analyze(tmp_path, TWO_SESSIONS).pools == ()
 
