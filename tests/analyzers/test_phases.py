@@ -1,6 +1,7 @@
 """Two-phase structure on sessions small enough to count by hand, and on ConServe's published token trace."""
 
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from oracles.datasets import write_dataset
 
 from agentctl.analyzers.base import AnalyzeOptions, as_json
 from agentctl.analyzers.phases import Turns, analyze, describe, two_phase
+from agentctl.ingest.build import ingest
 
 CONSERVE = Path(__file__).parents[1] / "data/conserve/trace_profile_summary.csv.gz"
+SESSIONS = Path(__file__).parents[2] / "sample_traces/weka_small.jsonl.gz"
 OPTIONS = AnalyzeOptions()
 
 
@@ -177,3 +180,33 @@ def test_uncached_prefill_is_prompt_minus_longest_common_prefix_in_the_session(t
     shown = sum(c.append_tokens.mean * c.turns for c in result.later_turns[:1] if c.turns)
     first_of = {s: 16 * len(chain) + tail for s, chain, tail in reversed(requests)}
     assert shown + sum(first_of.values()) == pytest.approx(expected)
+
+
+def plain_reading(path):
+    """Share of prefill in turn 0 per session and the appends, from the log's own lists of block ids.
+
+    Its ids name whole prefixes within a session, so what is shared is the run of known ids at the front.
+    """
+    shares, appends = [], []
+    for line in gzip.decompress(path.read_bytes()).splitlines():
+        session = json.loads(line)
+        known, uncached = set(), []
+        for request in sorted(session["requests"], key=lambda request: request["t"]):
+            ids = request["hash_ids"]
+            shared = next((i for i, block in enumerate(ids) if block not in known), len(ids))
+            uncached.append(request["in"] - shared * session["block_size"])
+            known.update(ids)
+        shares.append(uncached[0] / sum(uncached))
+        appends += uncached[1:]
+    return shares, appends
+
+
+def test_ingested_sessions_match_a_plain_reading_of_their_log(tmp_path):
+    trace = ingest([SESSIONS], tmp_path / "weka.trace").trace
+    result = analyze(trace, OPTIONS)
+    shares, appends = plain_reading(SESSIONS)
+    several = [share for share in shares if share < 1]
+    assert result.sessions[0].first_turn_share.mean == pytest.approx(sum(several) / len(several))
+    assert result.later_turns[0].turns == len(appends)
+    assert result.later_turns[0].append_tokens.mean == pytest.approx(sum(appends) / len(appends))
+    assert result.later_turns[0].append_tokens.max == max(appends)
