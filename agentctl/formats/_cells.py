@@ -7,12 +7,15 @@ number 12, 1.5 is none and is never rounded.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 NS_PER = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
@@ -118,6 +121,23 @@ def nanoseconds(value: Decimal, unit: str) -> int:
     if not value.is_finite() or abs(value) > 1 << 64:
         raise ValueError
     return int((value * NS_PER[unit]).to_integral_value())
+
+
+def convert_all(convert: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any] | None:
+    """The same as `convert` on each cell, several times faster; None where only that can tell."""
+    if convert not in (whole, instant) or not cells or set(map(type, cells)) != {str}:
+        return None
+    texts = pa.array(cells, pa.string())
+    try:
+        if convert is whole:
+            # Arrow reads 0x10, too
+            return list(texts.cast(pa.int64()).to_pylist()) if pc.all(pc.utf8_is_decimal(texts)).as_py() else None
+        if pc.min(pc.utf8_length(texts)).as_py() < len("2023-11-16 18:17:03"):
+            return None  # Arrow takes dates without a time
+        times = texts.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
+        return [Instant(ns, False) for ns in times]
+    except pa.ArrowInvalid:
+        return None
 
 
 @lru_cache(maxsize=1024)  # requests come many to the second

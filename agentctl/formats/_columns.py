@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.formats._cells import NS_PER
+from agentctl.formats._cells import NS_PER, convert_all
 from agentctl.formats.base import Batch, Reading
 from agentctl.ingest.ids import Ids, parse_ids
 from agentctl.ingest.source import Chunk
@@ -44,6 +44,8 @@ class Columns:
         self, convert: Callable[[Any], Any], cells: Sequence[Any], path: str, required: bool = False
     ) -> list[Any]:
         """Values of untyped cells; a cell that `convert` refuses (ValueError) makes its record bad."""
+        if (at_once := convert_all(convert, cells)) is not None:
+            return at_once
         values: list[Any] = []
         for row, cell in enumerate(cells):
             try:

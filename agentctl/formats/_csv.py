@@ -71,8 +71,13 @@ class _Records:
         reading, texts = self._reading, _decode(chunk.data)
         self._rows, self._lines, self.unfinished = [], [], None
         at = 0
+        is_plain = b'"' not in chunk.data
         while at < len(texts):
             line, text, n_lines = chunk.first_line + at, texts[at], 1
+            if is_plain and self._header:
+                if self._add_plain(texts[at:], line):
+                    break
+                is_plain = False
             if text is None:
                 reading.reject(chunk, line, "invalid_utf8")
             elif not text or text.isspace():
@@ -89,6 +94,18 @@ class _Records:
         if self._rows:
             columns = zip(self._header, zip(*self._rows, strict=True), strict=True)
             yield Table(chunk, np.array(self._lines, dtype=np.int64), dict(columns))
+
+    def _add_plain(self, texts: list[str | None], line: int) -> bool:
+        """Take lines that are all records without quotes at once; False if anything needs a closer look."""
+        n_cells, name = len(self._header), self._header[0]
+        if None in texts or n_cells == 1:
+            return False
+        rows = [text.split(",") for text in texts if text is not None]
+        if any(len(row) != n_cells or row[0].strip() == name for row in rows):
+            return False
+        self._rows += rows
+        self._lines += range(line, line + len(rows))
+        return True
 
     def _sort(self, chunk: Chunk, line: int, cells: list[str] | None, n_lines: int) -> int:
         """Put one record where it belongs: header, rows or quarantine. Returns the lines that it used up."""
