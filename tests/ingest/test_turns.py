@@ -28,7 +28,7 @@ UNKNOWN = {  # what a column holds where a row does not say
 
 
 class Ordered:
-    """Turns of hand-written rows, in words. A row is a dict of Log's columns; `blocks` are its chain of ids."""
+    """Turns of hand-written rows, in words. A row is a dict of Log's columns, `blocks` its chain of ids."""
 
     def __init__(self, *rows, resolution=0.0):
         self.trie = plant([row.get("blocks") or [] for row in rows])
