@@ -54,8 +54,9 @@ def hot_prefixes(
     top, common_depth = _tops(tree.parent, tree.depth, uses, trunk)
     chosen = top[tip] > 0
     first_block, requests = np.unique(top[tip[chosen]], return_counts=True)
-    pairs = np.unique(np.stack([top[tip[chosen]].astype(np.int64), session[chosen]]), axis=1)
-    sessions = np.unique(pairs[0], return_counts=True)[1]
+    width = int(session.max(initial=0)) + 1
+    pairs = np.unique(top[tip[chosen]].astype(np.int64) * width + session[chosen])
+    sessions = np.unique(pairs // width, return_counts=True)[1]
     order = np.lexsort((first_block, -requests))
     order = order[requests[order] >= 2]
     total = tip.size
