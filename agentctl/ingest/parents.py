@@ -104,8 +104,8 @@ def _extended_row(order, line, prompt, full, held, fit, end, parent_node):
     that end in a node form a list (`top`, `below`) from which a later row with a shorter prompt drops others.
     """
     found = np.full(line.size, -1, np.int64)
-    owner = np.full(parent_node.size, -1, np.int64)
-    top = np.full(parent_node.size, -1, np.int64)
+    owner = np.full(parent_node.size, -1, np.int32)
+    top = np.full(parent_node.size, -1, np.int32)
     below = np.full(line.size, -1, np.int64)
     for row in order:
         node = end[full[row]]

@@ -94,7 +94,10 @@ def order_turns(
     A named parent or spawner counts when it is an earlier row of the same session.
     Time O(n log n + m + nodes walked).
     """
-    named, spawn = earlier_in_session(log.named_parent, log), earlier_in_session(log.spawn, log)
+    spawn, named = earlier_in_session(log.spawn, log), earlier_in_session(log.named_parent, log)
+    named = np.where(
+        named == spawn, -1, named
+    )  # a link to the spawner says who started it, not what it extends
     failed, fit = FAILED[log.status], ~UNANSWERED[log.status]
     lines = find_lines(log.session, log.agent, log.prompt, log.tip, failed)
     parent = prefix_parents(lines, named, spawn, log.prompt, log.tip, fit, parent_node, depth, block_tokens)

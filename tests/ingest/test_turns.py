@@ -218,6 +218,17 @@ def test_a_sub_agent_that_forks_the_context_has_its_spawner_as_parent():
     assert found.origin == ["new", "new"]
 
 
+def test_a_link_to_the_spawner_does_not_make_it_the_parent():
+    # Otherwise the sub-agent, not the next turn, would be the first child that names the spawner's output.
+    spawner, sub_agent = (
+        turn(0, 10, 15, [1, 2]),
+        turn(11, 20, 25, [7, 8, 9], agent=0, spawn=0, named_parent=0),
+    )
+    found = Ordered(spawner, sub_agent, turn(21, 30, 25, [1, 3, 4], named_parent=0))
+    assert found.parent == [-1, -1, 0]
+    assert found.after == [-1, 0, 1]
+
+
 def test_without_any_end_nothing_is_known_to_have_released_a_request():
     found = Ordered(turn(0, NAN, 15), turn(5, NAN, 25))
     assert found.after == [-1, -1]

@@ -24,8 +24,9 @@ class SlowTurns:
         self.end = [float(log.end[r]) if log.end[r] >= log.arrival[r] else nan for r in range(n)]
         self.nodes = [path(int(tip), parent_node) if tip != NO_TIP else [] for tip in log.tip]
         self.block_tokens = block_tokens
-        self.named = [self.pointer(log.named_parent, r) for r in range(n)]
         self.spawn = [self.pointer(log.spawn, r) for r in range(n)]
+        named = [self.pointer(log.named_parent, r) for r in range(n)]
+        self.named = [named[r] if named[r] != self.spawn[r] else -1 for r in range(n)]
         self.twin = [self.find_twin(r) for r in range(n)]
         self.retry_of = [self.find_failed_attempt(r) for r in range(n)]
         self.claim = [self.named[r] if self.named[r] >= 0 else self.extended(r) for r in range(n)]
