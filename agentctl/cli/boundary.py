@@ -42,10 +42,15 @@ def explain(error: BaseException, out: IO[str]) -> int:
 
 
 def _say(out: IO[str], message: str, hint: str | None, code: int) -> int:
-    out.write(f"error: {printable(message)}\n")
+    out.write(f"error: {_lines(message)}\n")
     if hint:
-        out.write(f"\nhint: {printable(hint)}\n")
+        out.write(f"\nhint: {_lines(hint)}\n")
     return code
+
+
+def _lines(text: str) -> str:
+    """A message may list places, one a line; nothing else in it moves the cursor."""
+    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def _usage(error: Any) -> tuple[str, str | None]:

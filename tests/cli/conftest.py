@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from agentctl.cli.main import main
 
 PROGRAM = [sys.executable, "-m", "agentctl.cli.main"]
 ROOT = Path(__file__).parents[2]
@@ -23,15 +26,39 @@ class Finished:
 
 
 @pytest.fixture
-def agentctl(tmp_path: Path) -> Callable[..., Finished]:
-    """Run `agentctl ARGUMENTS` in an empty folder, without the developer's own settings."""
+def agentctl(tmp_path, monkeypatch, capsys) -> Callable[..., Finished]:
+    """Run `agentctl ARGUMENTS` in an empty folder, without the developer's own settings; in this process."""
+    for name in [name for name in os.environ if name.startswith("AGENTCTL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object, **environment: str) -> Finished:
+        handler = signal.getsignal(signal.SIGTERM)
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            try:
+                code = main([str(argument) for argument in arguments])
+            except SystemExit as stopped:  # how completion ends
+                code = int(stopped.code or 0)
+            finally:
+                signal.signal(signal.SIGTERM, handler)
+        captured = capsys.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def process(tmp_path) -> Callable[..., Finished]:
+    """The same in a process of its own, for what one process cannot show of itself."""
 
     def run(*arguments: object, stdin: bytes = b"", **environment: str) -> Finished:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("AGENTCTL_")}
         done = subprocess.run(
             [*PROGRAM, *map(str, arguments)],
             cwd=tmp_path,
-            env={**clean, "NO_COLOR": "1", **environment},
+            env={**clean, **environment},
             input=stdin,
             capture_output=True,
             timeout=120,
@@ -42,11 +69,11 @@ def agentctl(tmp_path: Path) -> Callable[..., Finished]:
 
 
 @pytest.fixture
-def weka() -> Path:
-    """14 small agent sessions, as they were published."""
-    return ROOT / "sample_traces" / "weka_small.jsonl.gz"
+def program() -> list[str]:
+    return PROGRAM
 
 
 @pytest.fixture
-def program() -> list[str]:
-    return PROGRAM
+def weka() -> Path:
+    """14 small agent sessions, as they were published."""
+    return ROOT / "sample_traces" / "weka_small.jsonl.gz"

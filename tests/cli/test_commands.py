@@ -1,0 +1,161 @@
+"""Each command on a real trace, from its arguments to its files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+PROFILE = ("--profile", "h100-qwen3-8b", "--engines", 2)
+
+
+@pytest.fixture
+def dataset(agentctl, weka, tmp_path):
+    done = agentctl("ingest", weka, "-o", "weka.trace", "-q")
+    assert (done.code, done.err) == (0, "")
+    return tmp_path / "weka.trace"
+
+
+def document(done):
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_ingest_writes_a_dataset_and_says_what_it_kept(agentctl, weka, tmp_path):
+    done = agentctl("ingest", weka, "-o", "day.trace")
+    assert done.code == 0
+    assert done.out.startswith("155 requests in 14 sessions")
+    assert done.err == "next: agentctl analyze day.trace\n"
+    assert sorted(file.name for file in (tmp_path / "day.trace").iterdir()) == [
+        "dataset.json",
+        "prefix_nodes.parquet",
+        "requests.parquet",
+    ]
+
+
+def test_ingest_as_json_is_one_document_that_adds_up(agentctl, weka):
+    found = document(agentctl("ingest", weka, "-o", "day.trace", "--json"))
+    assert found["schema"] == "agentctl/ingest/1"
+    records = found["records"]
+    assert records["read"] == records["rows"] + records["quarantined"] + sum(records["dropped"].values())
+
+
+def test_ingest_reads_standard_input(process, weka, tmp_path):
+    done = process("ingest", "-", "-o", "day.trace", stdin=weka.read_bytes())
+    assert done.code == 0 and done.out.startswith("155 requests in 14 sessions")
+
+
+def test_ingest_keeps_an_older_dataset_unless_forced(agentctl, weka, dataset):
+    done = agentctl("ingest", weka, "-o", "weka.trace")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: weka.trace: already exists\n\nhint: --force replaces it\n"
+    assert agentctl("ingest", weka, "-o", "weka.trace", "--force").code == 0
+
+
+def test_a_bad_line_is_an_error_with_its_place_and_its_cure(agentctl, tmp_path):
+    good = '{"timestamp": 0, "input_length": 10, "output_length": 1, "hash_ids": [1]}\n'
+    (tmp_path / "log.jsonl").write_text(good * 3 + '{"timestamp": "secret", ' + "\n" + good)
+    done = agentctl("ingest", "log.jsonl", "-o", "day.trace", "--format", "mooncake")
+    assert done.code == 1 and done.out == ""
+    assert done.err.startswith("error: 1 of 5 records are bad")
+    assert "\n  log.jsonl:4: " in done.err and "\nhint: --max-bad 1 " in done.err
+    assert "secret" not in done.err
+    assert not (tmp_path / "day.trace").exists()
+
+
+def test_analyze_says_the_same_of_a_dataset_and_of_its_log(agentctl, weka, dataset):
+    of_dataset = document(agentctl("analyze", dataset, "--json"))
+    of_log = document(agentctl("analyze", weka, "--json", "-q"))
+    assert of_dataset["schema"] == "agentctl/analyze/1"
+    for one in (of_dataset, of_log):
+        one["provenance"].pop("trace"), one["provenance"].pop("command")
+    assert of_dataset == of_log
+
+
+def test_analyze_writes_the_same_page_twice(agentctl, dataset, tmp_path):
+    for name in ("a.html", "b.html"):
+        assert agentctl("analyze", dataset, "--html", name, "-q").code == 0
+    page = (tmp_path / "a.html").read_bytes()
+    assert page == (tmp_path / "b.html").read_bytes()
+    assert str(tmp_path).encode() not in page
+    assert b"agentctl analyze weka.trace" in page
+
+
+def test_analyze_refuses_an_existing_page_before_it_works(agentctl, tmp_path):
+    (tmp_path / "a.html").write_text("mine")
+    done = agentctl("analyze", "gone.trace", "--html", "a.html")
+    assert done.code == 1 and done.err.startswith("error: a.html: already exists")
+
+
+def test_a_trace_that_does_not_exist_is_an_error(agentctl):
+    done = agentctl("analyze", "gone.trace")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: gone.trace: ")
+
+
+def test_a_folder_that_is_no_dataset_is_an_error(agentctl, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = agentctl("analyze", "empty")
+    assert done.code == 1 and "expected a folder made by `agentctl ingest`" in done.err
+
+
+def test_simulate_leaves_a_run_that_can_be_rendered_again(agentctl, dataset, tmp_path):
+    done = agentctl("simulate", dataset, *PROFILE, "--policy", "smetric", "-o", "run")
+    assert done.code == 0, done.err
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "outcome.parquet",
+        "report.html",
+        "result.json",
+    ]
+    assert done.err == "written: run/report.html\n"
+    assert agentctl("report", "run").out == done.out
+    page = (tmp_path / "run" / "report.html").read_bytes()
+    assert agentctl("report", "run", "--html", "again.html", "-q").code == 0
+    assert (tmp_path / "again.html").read_bytes() == page
+
+
+def test_simulate_gives_the_same_bytes_for_the_same_seed(process, dataset, tmp_path):
+    runs = [process("simulate", dataset, *PROFILE, "--seed", 3, "--json", "-o", f"run{n}") for n in (1, 2)]
+    assert runs[0].out == runs[1].out
+    for name in ("result.json", "outcome.parquet", "report.html"):
+        assert (tmp_path / "run1" / name).read_bytes() == (tmp_path / "run2" / name).read_bytes()
+
+
+def test_simulate_takes_parameters_of_the_policy(agentctl, dataset):
+    done = agentctl("simulate", dataset, *PROFILE, "--policy", "smetric:slack=2", "--json")
+    assert document(done)["params"]["slack"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--cluster, --profile: neither is given; expected one of them"),
+        (("--profile", "h100"), "profile h100: is neither a file nor a preset"),
+        ((*PROFILE, "--policy", "smetrc"), "policy smetrc: unknown policy"),
+        ((*PROFILE, "--policy", "smetric:slack=much"), "--policy: cannot read 'slack=much'"),
+        ((*PROFILE, "--slo", "ttft is nice"), "ttft is nice"),
+        (("--cluster", "gone.toml"), "gone.toml: cannot be read"),
+    ],
+)
+def test_simulate_explains_what_it_cannot_use(agentctl, dataset, arguments, message):
+    done = agentctl("simulate", dataset, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ") and message in done.err
+
+
+def test_policies_lists_what_can_be_compared(agentctl):
+    found = document(agentctl("policies", "--json"))
+    assert {"round-robin", "least-loaded", "prefix-affine", "lmetric", "smetric"} <= {
+        policy["name"] for policy in found["policies"]
+    }
+
+
+def test_report_refuses_what_is_no_run(agentctl, tmp_path):
+    done = agentctl("report", tmp_path)
+    assert done.code == 1 and "expected a folder made by -o RUN/" in done.err
+
+
+def test_nothing_but_the_result_is_on_stdout_and_quiet_silences_the_rest(agentctl, weka):
+    done = agentctl("ingest", weka, "-o", "day.trace", "--json", "-q")
+    assert done.err == ""
+    json.loads(done.out)
