@@ -1,15 +1,29 @@
-"""One policy on one cluster: load, run, measure, say what happened (the library function of `agentctl simulate`)."""
+"""One policy on one cluster: load, run, measure, and say what happened (behind `agentctl simulate`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from agentctl import __version__
+from agentctl.analyzers.distribution import cdf_curve
+from agentctl.analyzers.words import count, percent, seconds
+from agentctl.metrics import Run, hit_ratio, measure, tokens_per_s, ttft_s
+from agentctl.policies.base import Policy, load_policy
+from agentctl.present import Fact, Figure, Section, Table, Value
 from agentctl.result import Progress, RunResult
+from agentctl.sim.driver import simulate
+from agentctl.slo import Slo, parse_slos, requests_within_all
+from agentctl.workload import Workload, compile_workload
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
     from agentctl.trace import Trace
+
+SIMULATE_SCHEMA = "agentctl/simulate/1"
 
 
 def run_simulation(
@@ -26,12 +40,211 @@ def run_simulation(
 ) -> RunResult:
     """Replay `trace` on `cluster` under one policy.
 
-    policy       name; default: the cluster's router. `params` override the router's own
+    policy       name; default: the cluster's router, with its parameters. `params` override them
     replay       timestamps | causal | thinktime | closed-loop; default thinktime where gaps are known
     concurrency  sessions in flight, for closed-loop
     slos         SLO expressions (agentctl.slo); none: the default SLO, printed
 
-    The document has schema `agentctl/simulate/1`. Raises InputError (trace), ConfigError (cluster, policy,
-    SLO).
+    The document has schema `agentctl/simulate/1`. Raises InputError (trace), ConfigError (cluster, policy),
+    UsageError (SLO, replay).
     """
-    raise NotImplementedError
+    objectives = parse_slos(slos)
+    chosen = policy_of(cluster, policy, params)
+    workload = compile_workload(trace, replay=replay)
+    outcome = simulate(workload, cluster, chosen, seed=seed, concurrency=concurrency, progress=progress)
+    run = outcome.run()
+    document = {
+        "schema": SIMULATE_SCHEMA,
+        "agentctl_version": __version__,
+        "trace": trace_facts(workload),
+        "cluster": cluster_facts(cluster),
+        "policy": chosen.name,
+        "params": plain(chosen.params),
+        "tie": chosen.tie,
+        "replay": workload.replay,
+        "concurrency": concurrency,
+        "seed": seed,
+        "requests": workload.n_requests,
+        "rejected": int((~run.done).sum()),
+        "counts": workload.counts,
+        "slo": [slo_facts(slo, run) for slo in objectives],
+        "metrics": {**measure(run), **_within(run, objectives)},
+        "engines": [_engine_facts(run, engine) for engine in range(run.n_engines)],
+    }
+    sections = (_verdict(document), _latency(document, run), _balance(document), _assumed(workload, cluster))
+    return RunResult(document, sections, outcome=outcome.table())
+
+
+def policy_of(cluster: Cluster, name: str | None = None, params: Mapping[str, Any] | None = None) -> Policy:
+    """The policy of that name, or the cluster's router's with its parameters, under `params`."""
+    router = cluster.router
+    own = router.params if name in (None, router.policy) else {}
+    batch_time = cluster.pools[0].profile.batch_time
+    return load_policy(name or router.policy, {**own, **(params or {})}, router.tie, batch_time)
+
+
+def trace_facts(workload: Workload) -> dict[str, Any]:
+    sessions = len(workload.session_ids)
+    return {"name": workload.trace_name, "digest": workload.trace_digest, "sessions": sessions}
+
+
+def cluster_facts(cluster: Cluster) -> dict[str, Any]:
+    pools = []
+    for pool in cluster.pools:
+        profile = pool.profile
+        facts = {"name": pool.name, "engines": pool.engines, "profile": profile.name, "model": profile.model}
+        limits = ("block_tokens", "kv_blocks", "max_num_batched_tokens", "max_num_seqs", "max_model_len")
+        batch_time = profile.batch_time._asdict()
+        source = profile.provenance.get("source")
+        pools.append(
+            {
+                **facts,
+                **{key: getattr(pool, key) for key in limits},
+                "gpu": profile.gpu,
+                "batch_time": batch_time,
+                "source": source,
+            }
+        )
+    return {"engines": cluster.n_engines, "gpus": cluster.n_gpus, "pools": pools}
+
+
+def slo_facts(slo: Slo, run: Run) -> dict[str, Any]:
+    return {"objective": slo.text, "attained": slo.attained(run), "holds": slo.holds(run)}
+
+
+def plain(values: Mapping[str, float]) -> dict[str, float | None]:
+    """For JSON: NaN becomes null."""
+    return {key: None if math.isnan(value) else value for key, value in values.items()}
+
+
+def assumptions(workload: Workload, cluster: Cluster) -> tuple[str, ...]:
+    """What every simulated number rests on, in words."""
+    modes = {
+        "timestamps": "every request arrives when the log says",
+        "causal": "a turn arrives when the log says, but not before its predecessor has ended",
+        "thinktime": "a turn arrives its logged gap after its predecessor has ended",
+        "closed-loop": "a fixed number of sessions is in flight, gaps as logged",
+    }
+    said = [f"replay {workload.replay}: {modes[workload.replay]}"]
+    said += [f"{reason.replace('_', ' ')}: {n:,}" for reason, n in sorted(workload.counts.items()) if n]
+    for pool in cluster.pools:
+        profile = pool.profile
+        origin = (
+            profile.provenance.get("statement") or profile.provenance.get("source") or "origin not stated"
+        )
+        said.append(f"batch times of profile {profile.name}: {origin}")
+        said.append(
+            f"engines of pool {pool.name}: {pool.kv_blocks:,} KV blocks of {pool.block_tokens} tokens, at "
+            f"most {pool.max_num_batched_tokens:,} tokens and {pool.max_num_seqs:,} sequences a batch"
+        )
+        if "kv_blocks" in profile.provenance:
+            said.append(f"KV blocks: {profile.provenance['kv_blocks']}")
+    said.append("the router sees fresh metrics and an exact prefix index; one gateway; no KV tier")
+    said.append("engines start empty; asynchronous scheduling is not simulated")
+    return tuple(said)
+
+
+def _within(run: Run, slos: tuple[Slo, ...]) -> dict[str, Any]:
+    within = requests_within_all(slos, run)
+    share = float(within.mean()) if within.size else None
+    tokens = tokens_per_s(run, within)
+    return {
+        "within_slo": {"unit": "ratio", "better": "higher", "per": "run", "value": share},
+        "output_tokens_per_s_within_slo": {
+            "unit": "tokens_per_s", "better": "higher", "per": "run", "value": tokens,
+        },
+    }  # fmt: skip
+
+
+def _engine_facts(run: Run, engine: int) -> dict[str, Any]:
+    here = (run.engine == engine) & run.done
+    part = run._replace(done=here)
+    return {
+        "engine": engine,
+        "requests": int(here.sum()),
+        "computed_prefill_tokens": int(run.computed_prefill_tokens[here].sum()),
+        "output_tokens": int(run.output_tokens[here].sum()),
+        "hit_ratio": hit_ratio(part),
+        "sessions": int(np.unique(run.session[here]).size),
+    }
+
+
+def _verdict(document: dict[str, Any]) -> Section:
+    metrics = document["metrics"]
+    engines = count(document["cluster"]["engines"], "engine")
+    ttft, share = metrics["ttft_s"], metrics["within_slo"]["value"]
+    sentence = f"{document['policy']} on {engines}: "
+    if ttft["n"]:
+        sentence += f"TTFT p50 {seconds(ttft['p50'])}, p95 {seconds(ttft['p95'])}; "
+        sentence += f"{percent(share)} of {count(document['requests'], 'request')} within all objectives"
+    else:
+        sentence += "no request was served"
+    words = {True: "holds", False: "missed", None: "counts no request"}
+    rows = tuple((slo["objective"], slo["attained"], words[slo["holds"]]) for slo in document["slo"])
+    table = Table((("objective", ""), ("within the limit", "ratio"), ("result", "")), rows)
+    rejected = document["rejected"]
+    warnings = (f"{count(rejected, 'request')} can never fit an engine and was rejected",) if rejected else ()
+    return Section("verdict", "What would have happened", sentence, tables=(table,), warnings=warnings)
+
+
+def _latency(document: dict[str, Any], run: Run) -> Section:
+    names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "session_s": "session"}
+    columns = ("mean", "p50", "p90", "p95", "p99")
+    rows: list[tuple[Value, ...]] = []
+    for key, label in names.items():
+        found = document["metrics"][key]
+        rows.append((label, found["n"], *(found[column] for column in columns)))
+    head = (("time", ""), ("values", "count"), *((column, "s") for column in columns))
+    figure = Figure(
+        name="simulate-ttft",
+        question="How long do requests wait for their first token?",
+        x_label="TTFT (s)",
+        y_label="share of requests",
+        curves=(cdf_curve(document["policy"], ttft_s(run)),),
+        conclusion="The height at a time is the share of requests that had their first token by then; a long "
+        "tail to the right is queueing or cold prompts. Rejected requests are not in it.",
+        x_log=True,
+        y_unit="ratio",
+    )
+    sentence = "Latencies of the requests that were served; a session includes its gaps."
+    return Section(
+        "latency",
+        "Latency",
+        sentence,
+        tables=(Table(head, tuple(rows)),),  # type: ignore[arg-type]
+        figures=(figure,) if document["metrics"]["ttft_s"]["n"] else (),
+    )
+
+
+def _balance(document: dict[str, Any]) -> Section:
+    metrics = document["metrics"]
+    hit, uneven = metrics["hit_ratio"]["value"], metrics["imbalance_prefill"]["value"]
+    sentence = "No request was served."
+    if hit is not None and uneven is not None:
+        sentence = (
+            f"{percent(hit)} of prompt tokens came from the engines' caches; the busiest engine computed "
+            f"{uneven:.2f} times the mean prefill."
+        )
+    facts = tuple(
+        Fact(label, metrics[key]["value"], metrics[key]["unit"], meaning)
+        for key, label, meaning in (
+            ("hit_ratio", "hit ratio", "share of prompt tokens that was not computed"),
+            ("imbalance_prefill", "prefill, busiest over mean", "1 is even"),
+            ("imbalance_batch", "batch size, busiest over mean", "1 is even"),
+            ("output_tokens_per_s", "output tokens", "all that was served"),
+            ("output_tokens_per_s_within_slo", "output tokens within the objectives", "what counts"),
+            ("sessions_per_min", "sessions", "that finished a turn"),
+        )
+    )
+    head = (
+        ("engine", "count"), ("requests", "count"), ("sessions", "count"), ("computed prefill", "tokens"),
+        ("output", "tokens"), ("hit", "ratio"),
+    )  # fmt: skip
+    keys = ("engine", "requests", "sessions", "computed_prefill_tokens", "output_tokens", "hit_ratio")
+    rows = tuple(tuple(engine[key] for key in keys) for engine in document["engines"])
+    return Section("balance", "Hits and balance", sentence, facts=facts, tables=(Table(head, rows),))  # type: ignore[arg-type]
+
+
+def _assumed(workload: Workload, cluster: Cluster) -> Section:
+    sentence = "The numbers hold under these assumptions."
+    return Section("assumptions", "What was assumed", sentence, assumptions=assumptions(workload, cluster))

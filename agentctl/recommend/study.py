@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from agentctl.metrics import Run
+from agentctl.recommend.parallel import in_order
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Found, Ladder, Measured, measured, search
 from agentctl.recommend.statistics import Peak
 from agentctl.result import Progress
 from agentctl.slo import Slo
 
 W = TypeVar("W")  # a workload
+R = TypeVar("R")
 
-LEAST_REPLICATES, MOST_REPLICATES = 3, 20
-RUNS_PER_REPLICATE = 4  # what a search costs that starts near its peak
-BUDGET = 150_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
+LEAST_REPLICATES, MOST_REPLICATES = 8, 20
+RUNS_PER_REPLICATE = 3  # what a search costs that starts near its peak
+BUDGET = 30_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
 
 
 def study(
@@ -27,35 +28,63 @@ def study(
     slos: tuple[Slo, ...],
     replicates: int | None = None,
     progress: Progress | None = None,
+    workers: int = 1,
 ) -> list[Found]:
     """Search the peak of every candidate on the trace and on `replicates` resamples of it.
 
     workload_at  (replicate, multiple of the trace's load) -> workload; replicate 0 is the trace itself. The
-                 same workload is given to all candidates
+                 same arguments give the same workload, so that candidates meet the same sessions
     run          simulates a candidate on a workload
     replicates   None: as many as BUDGET allows, from LEAST_REPLICATES to MOST_REPLICATES
+    workers      processes; they change no result
     """
-    found = []
-    at_trace = _workloads(workload_at, 0, ladder)
-    for n, candidate in enumerate(candidates):
-        if progress:
-            progress(0.3 * n / len(candidates), f"{candidate.name} on the trace")
-        measure = _measure(candidate, at_trace, run, slos)
-        peak, at = search(measure, ladder, start=0, stride=RUNGS_PER_DOUBLING)
-        found.append(Found(candidate, at, peak))
-    judged = [f for f in found if f.peak is not None]
-    wanted = affordable(judged, ladder) if replicates is None else replicates
-    for replicate in range(1, wanted + 1):
-        at_replicate = _workloads(workload_at, replicate, ladder)
-        for n, f in enumerate(judged):
-            if progress:
-                share = (replicate - 1 + n / len(judged)) / wanted
-                progress(0.3 + 0.7 * share, f"replicate {replicate} of {wanted}")
-            measure = _measure(f.candidate, at_replicate, run, slos)
-            peak, _ = search(measure, ladder, start=nearest_rung(f, ladder), stride=1)
-            # A resample in which the objectives count no request cannot miss them.
-            f.replicates.append(peak or Peak(ladder.load(ladder.top), "above"))
+
+    def search_one(task: _Task) -> tuple[Peak | None, dict[int, Measured]]:
+        candidate = candidates[task.candidate]
+
+        def measure(rung: int) -> Measured:
+            return measured(run(candidate, workload_at(task.replicate, ladder.load(rung))), slos)
+
+        if task.replicate == 0:
+            return search(measure, ladder, task.start, stride=RUNGS_PER_DOUBLING, margin=1)
+        return search(measure, ladder, task.start, stride=1, margin=0)
+
+    tasks = [_Task(c, 0, start=0) for c in range(len(candidates))]
+    results = _watched(in_order(search_one, tasks, workers), len(tasks), 0.0, 0.3, "the trace", progress)
+    found = [Found(candidate, at, peak) for candidate, (peak, at) in zip(candidates, results, strict=True)]
+    judged = [c for c, f in enumerate(found) if f.peak is not None]
+    wanted = replicates
+    if wanted is None:
+        wanted = affordable([found[c] for c in judged], ladder)
+    tasks = [
+        _Task(c, replicate, start=nearest_rung(found[c], ladder))
+        for replicate in range(1, wanted + 1)
+        for c in judged
+    ]
+    what = f"{wanted} resampled workloads"
+    results = _watched(in_order(search_one, tasks, workers), len(tasks), 0.3, 1.0, what, progress)
+    for task, (peak, _) in zip(tasks, results, strict=True):
+        # A resample in which the objectives count no request cannot miss them.
+        found[task.candidate].replicates.append(peak or Peak(ladder.load(ladder.top), "above"))
     return found
+
+
+class _Task(NamedTuple):
+    candidate: int
+    replicate: int
+    start: int  # rung
+
+
+def _watched(
+    results: Iterator[R], n: int, begin: float, end: float, what: str, progress: Progress | None
+) -> Iterator[R]:
+    """The results, telling `progress` as they come; n of them take it from `begin` to `end`."""
+    if progress:
+        progress(begin, what)
+    for done, result in enumerate(results, 1):
+        if progress:
+            progress(begin + (end - begin) * done / n, what)
+        yield result
 
 
 def affordable(judged: Sequence[Found], ladder: Ladder) -> int:
@@ -76,17 +105,3 @@ def nearest_rung(f: Found, ladder: Ladder) -> int:
 def nearest_measured(f: Found, ladder: Ladder) -> int:
     rung = nearest_rung(f, ladder)
     return min(f.at, key=lambda k: (abs(k - rung), k))
-
-
-def _workloads(workload_at: Callable[[int, float], W], replicate: int, ladder: Ladder) -> Callable[[int], W]:
-    """The workloads of one replicate by rung, each made once for all candidates."""
-    return cache(lambda rung: workload_at(replicate, ladder.load(rung)))
-
-
-def _measure(
-    candidate: Candidate,
-    workloads: Callable[[int], W],
-    run: Callable[[Candidate, W], Run],
-    slos: tuple[Slo, ...],
-) -> Callable[[int], Measured]:
-    return lambda rung: measured(run(candidate, workloads(rung)), slos)

@@ -10,6 +10,7 @@ import numpy as np
 
 from agentctl.recommend.decision import Decision
 from agentctl.workload import Workload
+from agentctl.workload.load import block_length_s
 
 Status = Literal["OK", "WARN", "FAIL", "NOT EVALUATED", "NOT APPLICABLE"]
 
@@ -42,11 +43,6 @@ class Evidence(NamedTuple):
 
 
 Finding = tuple[Status, str]
-
-
-def block_length_s(span_s: float) -> float:
-    """Length of the time blocks that are resampled."""
-    return min(600.0, max(60.0, span_s / 16))
 
 
 def check_all(evidence: Evidence) -> tuple[Check, ...]:
@@ -174,13 +170,9 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Finding]], ...] = (
 
 def _session_edges(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     """First and last arrival of each session, as logged."""
-    requests = workload.requests
-    n = int(requests.session.max()) + 1
-    start, end = np.full(n, np.inf), np.full(n, -np.inf)
-    np.minimum.at(start, requests.session, requests.arrival)
-    np.maximum.at(end, requests.session, requests.arrival)
-    seen = np.isfinite(start)
-    return start[seen], end[seen]
+    end = np.full(workload.n_sessions, -np.inf)
+    np.maximum.at(end, workload.requests.session, workload.requests.arrival)
+    return workload.session_starts(), end
 
 
 def _gaps(workload: Workload) -> np.ndarray:

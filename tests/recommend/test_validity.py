@@ -7,7 +7,7 @@ from agentctl.policies.base import load_policy
 from agentctl.recommend.decision import decide
 from agentctl.recommend.search import Candidate, Found, Measured
 from agentctl.recommend.statistics import Peak
-from agentctl.recommend.validity import CHECKS, Evidence, block_length_s, check_all
+from agentctl.recommend.validity import CHECKS, Evidence, check_all
 from agentctl.trace import PrefixTree
 from agentctl.workload import Requests, Workload
 
@@ -115,7 +115,3 @@ def test_what_cannot_be_decided_yet_says_why(name):
     found = check(name)
     assert found.status == "NOT EVALUATED"
     assert len(found.finding) > 20
-
-
-def test_time_blocks_are_a_sixteenth_of_the_trace_between_one_and_ten_minutes():
-    assert [block_length_s(span) for span in (100.0, 3200.0, 1e6)] == [60.0, 200.0, 600.0]

@@ -1,0 +1,235 @@
+"""Candidates, workloads and the study, put together: the library function behind `agentctl recommend`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from agentctl import __version__
+from agentctl.cluster import Cluster, check_simulated, cluster_of, load_cluster
+from agentctl.errors import UsageError
+from agentctl.metrics import Run
+from agentctl.policies.base import Policy, policy_names
+from agentctl.profile import Profile
+from agentctl.recommend import describe, words
+from agentctl.recommend.decision import OBJECTIVES, Decision, decide
+from agentctl.recommend.parallel import n_workers
+from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder
+from agentctl.recommend.study import study
+from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all
+from agentctl.result import Progress, RunResult
+from agentctl.sim.driver import simulate
+from agentctl.sim.names import BlockNames
+from agentctl.simulate import assumptions, cluster_facts, policy_of, trace_facts
+from agentctl.slo import parse_slos
+from agentctl.toml import suggestion
+from agentctl.trace import Trace
+from agentctl.workload import Workload, compile_workload, resample, scale_load, take_sessions
+
+DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
+REFERENCE = "round-robin"  # when the current policy is not given
+RECORDED = Ladder(
+    -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
+)  # an eighth to REFUSED times the log's load
+SYNTHESISED = Ladder(-3 * RUNGS_PER_DOUBLING, 5 * RUNGS_PER_DOUBLING)  # there the rate is ours to choose
+
+
+class Named(NamedTuple):
+    """A workload with the names of its blocks, which all candidates share."""
+
+    workload: Workload
+    names: BlockNames
+
+
+def recommend(
+    trace: Trace,
+    *,
+    profile: Profile | None = None,
+    cluster: Cluster | None = None,
+    policies: Sequence[str] = (),
+    engines: Sequence[int] = (),
+    slos: Sequence[str] = (),
+    current: str | None = None,
+    objective: str = "peak-load",
+    replay: str | None = None,
+    replicates: int | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Compare `policies` x `engines` on `trace` and name one, or say that the data cannot.
+
+    profile, cluster  one of them is needed. A profile alone: one pool of it, 4 engines; both: the cluster's
+                      limits, the profile's batch times
+    policies          names; default: all
+    engines           numbers of engines to try; default: the cluster's
+    slos              SLO expressions; none: the default SLO, printed
+    current           `POLICY` or `POLICY:key=value,...`; default: round-robin, said not to be the user's
+    objective         peak-load | gpus (decision.OBJECTIVES)
+    replicates        resampled workloads; default: what ends in tens of seconds, stated
+
+    The document has schema `agentctl/recommend/1`; the exit code is 3 when no candidate holds the SLOs at the
+    trace's load, when nothing can be decided, or, with `strict`, when a validity check warns. Raises
+    InputError, ConfigError, UsageError.
+    """
+    if objective not in OBJECTIVES:
+        raise UsageError("unknown objective", place=objective, hint=suggestion(objective, OBJECTIVES))
+    base = _cluster(profile, cluster)
+    check_simulated(base)
+    sizes = sorted(set(engines)) or [base.n_engines]
+    clusters = {n: base.with_engines(n) if n != base.n_engines else base for n in sizes}
+    objectives = parse_slos(slos)
+    workload = compile_workload(trace, replay=replay)
+    if workload.replay == "closed-loop":
+        raise UsageError(
+            "a closed loop has no load to vary", place="--replay", expected="another replay mode"
+        )
+    candidates, reference = _candidates(clusters, policies, current)
+    recorded = not workload.starts_synthesised
+    ladder = RECORDED if recorded else SYNTHESISED
+
+    def workload_at(replicate: int, load: float) -> Named:
+        drawn = workload if replicate == 0 else resample(workload, seed + replicate)
+        scaled = at_load(drawn, load, seed)
+        return Named(scaled, BlockNames(scaled, base.pools[0].block_tokens))
+
+    def run(candidate: Candidate, on: Named) -> Run:
+        cluster = clusters[candidate.engines]
+        return simulate(on.workload, cluster, candidate.policy, seed=seed, names=on.names).run()
+
+    found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
+    reference_only = bool(policies) and reference not in policies
+    decision = decide(found, reference, objective, reference_only)
+    checks = check_all(Evidence(trace.meta, workload, decision, recorded))
+    status, lead, exit_code = _status(decision, checks, strict)
+    called = reference if current else f"{reference} (not yours)"
+    rate = session_rate_per_min(trace, workload)
+    told = describe.Told(
+        decision=decision,
+        checks=checks,
+        ladder=ladder,
+        slos=tuple(slo.text for slo in objectives),
+        current=called,
+        rate_per_min=rate,
+        status=status,
+        statement=lead + words.statement(decision, called, rate),
+        assumptions=(
+            words.replicates(decision.n_replicates),
+            *_method(recorded),
+            *assumptions(workload, base),
+        ),
+    )
+    head = {
+        "agentctl_version": __version__,
+        "trace": trace_facts(workload),
+        "cluster": cluster_facts(base),
+        "replay": workload.replay,
+        "seed": seed,
+        "requests": workload.n_requests,
+        "counts": workload.counts,
+        "exit_code": exit_code,
+    }
+    return RunResult(describe.document(told, head), describe.sections(told), exit_code)
+
+
+def at_load(workload: Workload, load: float, seed: int) -> Workload:
+    """The workload at a multiple of its session start rate.
+
+    Synthesised starts are spread out for a lower rate, which keeps all sessions; recorded ones are thinned.
+    """
+    if workload.starts_synthesised and load < 1:
+        starts = workload.session_starts()
+        spread = starts.min() + (starts - starts.min()) / load
+        return take_sessions(workload, np.arange(workload.n_sessions), spread)
+    return scale_load(workload, load, seed)
+
+
+def session_rate_per_min(trace: Trace, workload: Workload) -> float | None:
+    """Session starts per minute: as synthesised, or between the first and the last start of the log."""
+    synthesised = trace.meta.get("time", {}).get("session_rate_per_min")
+    if synthesised is not None:
+        return float(synthesised)
+    starts = workload.session_starts()
+    span = float(np.ptp(starts)) if starts.size else 0.0
+    return 60.0 * (starts.size - 1) / span if span > 0 else None
+
+
+def _cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
+    if cluster is None:
+        if profile is None:
+            raise UsageError(
+                "neither is given", place="--profile, --cluster", expected="at least one of them"
+            )
+        return cluster_of(profile, DEFAULT_ENGINES)
+    if profile is None:
+        return cluster
+    return replace(cluster, pools=tuple(replace(pool, profile=profile) for pool in cluster.pools))
+
+
+def _candidates(
+    clusters: Mapping[int, Cluster], policies: Sequence[str], current: str | None
+) -> tuple[list[Candidate], str]:
+    """Every policy on every size, the current one among them, and the current one's name."""
+    any_cluster = next(iter(clusters.values()))
+    chosen = {name: policy_of(any_cluster, name) for name in (policies or policy_names())}
+    reference, policy = _current(current or REFERENCE, any_cluster)
+    if reference in chosen and chosen[reference].my != policy.my:
+        reference = f"{reference} (current)"
+    chosen[reference] = policy
+    candidates = []
+    for name, policy in chosen.items():
+        for n, cluster in clusters.items():
+            candidates.append(Candidate(name, policy, n, cluster.n_gpus, cluster.price_per_hour))
+    return candidates, reference
+
+
+def _current(text: str, cluster: Cluster) -> tuple[str, Policy]:
+    """`POLICY`, `POLICY:key=value,...`, or a cluster file whose router is in use."""
+    if text.endswith(".toml"):
+        router = load_cluster(Path(text)).router
+        return router.policy, policy_of(replace(cluster, router=router))
+    name, _, pairs = text.partition(":")
+    params = {}
+    for pair in filter(None, pairs.split(",")):
+        key, _, value = pair.partition("=")
+        try:
+            params[key.strip()] = float(value)
+        except ValueError as error:
+            raise UsageError(
+                f"cannot read {pair!r}", place="--current", expected="POLICY:key=value,..."
+            ) from error
+    return name, policy_of(cluster, name, params)
+
+
+def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[str, str, int]:
+    """The status of the verdict, what to say before it, and the exit code."""
+    warned = [check.id for check in checks if check.status in ("WARN", "FAIL")]
+    if decision.chosen is None:
+        return "not evaluated", "", 3
+    if strict and warned:
+        return "declined", f"Declined: --strict is on and {', '.join(warned)} warn. ", 3
+    scores = [row.found.at[0].score for row in decision.rows]
+    met = any(score is not None and score >= 0 for score in scores)
+    if not (decision.chosen.holds if decision.objective == "gpus" else met):
+        return (
+            "objective not met",
+            "No candidate holds the objectives at the trace's load; the best of them: ",
+            3,
+        )
+    if decision.n_replicates < 2:
+        return "not evaluated", "", 0
+    return ("clear" if decision.clear else "no clear winner"), "", 0
+
+
+def _method(recorded: bool) -> tuple[str, ...]:
+    scaled = (
+        f"other loads thin or clone whole sessions, shifted in time; at most {REFUSED:g} times the log's"
+        if recorded
+        else "session starts are synthesised: a lower rate spreads them out, a higher one draws more sessions"
+    )
+    untested = "sensitivity (calibration draws, stale metrics, gateways, a lost engine) was not evaluated"
+    return scaled, untested

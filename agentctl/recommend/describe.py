@@ -1,0 +1,247 @@
+"""The result of a comparison as a document and as sections."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from agentctl.present import Curve, Figure, Section, Table, Unit, Value
+from agentctl.recommend import words
+from agentctl.recommend.decision import OBJECTIVES, Decision, Range, Row
+from agentctl.recommend.search import Ladder, Measured
+from agentctl.recommend.validity import Check
+from agentctl.simulate import plain
+
+RECOMMEND_SCHEMA = "agentctl/recommend/1"
+
+
+class Told(NamedTuple):
+    """Everything that the document and the sections say.
+
+    current       the current policy in words, "(not yours)" included
+    rate_per_min  session starts per minute of the trace; None: not defined
+    status        "clear", "no clear winner", "objective not met", "declined" or "not evaluated"
+    """
+
+    decision: Decision
+    checks: tuple[Check, ...]
+    ladder: Ladder
+    slos: tuple[str, ...]
+    current: str
+    rate_per_min: float | None
+    status: str
+    statement: str
+    assumptions: tuple[str, ...]
+
+
+def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
+    decision, chosen = told.decision, told.decision.chosen
+    return {
+        "schema": RECOMMEND_SCHEMA,
+        **head,
+        "slo": list(told.slos),
+        "objective": {"name": decision.objective, "formula": OBJECTIVES[decision.objective]},
+        "verdict": {
+            "policy": chosen.candidate.name if chosen else None,
+            "params": plain(chosen.candidate.policy.params) if chosen else None,
+            "engines": chosen.candidate.engines if chosen else None,
+            "status": told.status,
+            "statement": told.statement,
+            "reasons": list(_reasons(told)),
+            "tied_with": [_key(row) for row in decision.tied if row is not chosen],
+        },
+        "current": told.current,
+        "session_rate_per_min": told.rate_per_min,
+        "replicates": decision.n_replicates,
+        "candidates": [_candidate(row, told) for row in decision.rows],
+        "validity": [asdict(check) for check in told.checks],
+        "assumptions": list(told.assumptions),
+    }
+
+
+def sections(told: Told) -> tuple[Section, ...]:
+    return (_verdict(told), _why(told), _load(told), _validity(told), _assumed(told))
+
+
+def _candidate(row: Row, told: Told) -> dict[str, Any]:
+    candidate, found = row.candidate, row.found
+    return {
+        **_key(row),
+        "params": plain(candidate.policy.params),
+        "gpus": candidate.n_gpus,
+        "price_per_hour": candidate.price_per_hour,
+        "signals": list(candidate.policy.sees),
+        "peak": None if row.peak is None else row.peak.value,  # in multiples of the trace's load
+        "peak_is": "found" if found.peak and not found.peak.side else found.peak.side if found.peak else None,
+        "interval": _interval(row.peak),
+        "peak_sessions_per_min": _times(row.peak.value if row.peak else None, told.rate_per_min),
+        "interval_sessions_per_min": _interval(row.peak, told.rate_per_min),
+        "difference_to_current": _difference(row),
+        "verdict": row.verdict,
+        "is_current": row.is_current,
+        "tied_with_best": row.tied,
+        "holds_at_trace_load": row.holds,
+        "replicate_peaks": [{"load": peak.load, "side": peak.side} for peak in found.replicates],
+        "at_load": [
+            {"load": told.ladder.load(rung), **measured._asdict()}
+            for rung, measured in sorted(found.at.items())
+        ],
+    }
+
+
+def _difference(row: Row) -> dict[str, Any] | None:
+    if row.difference is None:
+        return None
+    return {"ratio": row.difference.value, "interval": _interval(row.difference), "p_adjusted": row.p}
+
+
+def _key(row: Row) -> dict[str, Any]:
+    return {"policy": row.candidate.name, "engines": row.candidate.engines}
+
+
+def _interval(value: Range | None, scale: float | None = 1.0) -> list[float | None] | None:
+    if value is None or scale is None:
+        return None
+    return [_times(value.low, scale), _times(value.high, scale)]
+
+
+def _times(value: float | None, scale: float | None) -> float | None:
+    return None if value is None or scale is None else value * scale
+
+
+def _verdict(told: Told) -> Section:
+    rate, several = told.rate_per_min, len({row.candidate.engines for row in told.decision.rows}) > 1
+    scale, unit, name = (1.0, "ratio", "peak / trace") if rate is None else (rate, "per_min", "peak sessions")
+    head: list[tuple[str, Unit]] = [("policy", "")]
+    head += [("engines", "count")] if several else []
+    head += [(name, unit), ("low", unit), ("high", unit)]  # type: ignore[list-item]
+    head += [
+        ("against current", "ratio"),
+        ("TTFT p95", "s"),
+        ("TPOT p95", "s"),
+        ("hit", "ratio"),
+        ("verdict", ""),
+    ]
+    rows: list[tuple[Value, ...]] = []
+    for row in told.decision.rows:
+        at = row.found.at.get(0)
+        peak = row.peak or Range(float("nan"), None, None)
+        rows.append(
+            (
+                row.candidate.name,
+                *([row.candidate.engines] if several else []),
+                None if row.peak is None else peak.value * scale,
+                _times(peak.low, scale),
+                _times(peak.high, scale),
+                row.difference.value if row.difference else None,
+                at.ttft_p95_s if at else None,
+                at.tpot_p95_s if at else None,
+                at.hit_ratio if at else None,
+                "current" if row.is_current else row.verdict,
+            )
+        )
+    best = {} if told.decision.chosen is None else {0: told.decision.rows.index(told.decision.chosen)}
+    table = Table(tuple(head), tuple(rows), "Times and hits are at the trace's load", best)
+    loud = [check for check in told.checks if check.status == "FAIL"]
+    warnings = tuple(f"{check.id} failed: {check.finding}" for check in loud)
+    return Section("verdict", "Verdict", told.statement, tables=(table,), warnings=warnings)
+
+
+def contest(told: Told) -> tuple[Row, Row, int] | None:
+    """The two rows that the reasons compare, and the rung: where the weaker one has just failed.
+
+    The recommended one against the current policy on as many engines; when it is the current one itself,
+    against the weakest candidate. None when there are not two.
+    """
+    chosen = told.decision.chosen
+    if chosen is None:
+        return None
+    same_size = [
+        row
+        for row in told.decision.rows
+        if row is not chosen and row.candidate.engines == chosen.candidate.engines and row.peak
+    ]
+    others = [row for row in same_size if row.is_current] or sorted(same_size, key=_peak_value)
+    if not others:
+        return None
+    common = sorted(set(chosen.found.at) & set(others[0].found.at))
+    weaker = min((chosen, others[0]), key=_peak_value)
+    failed = [rung for rung in common if (weaker.found.at[rung].score or 0.0) < 0]
+    return chosen, others[0], (failed[0] if failed else common[-1])
+
+
+def _peak_value(row: Row) -> float:
+    return row.peak.value if row.peak else 0.0
+
+
+def _reasons(told: Told) -> tuple[str, ...]:
+    found = contest(told)
+    if found is None:
+        return ()
+    chosen, other, rung = found
+    return words.reasons(chosen, other, rung, words.load(told.ladder.load(rung), told.rate_per_min))
+
+
+def _why(told: Told) -> Section:
+    found = contest(told)
+    if found is None:
+        return Section("why", "Why", "There is nothing to compare.")
+    _, _, rung = found
+    size = found[0].candidate.engines
+    head: tuple[tuple[str, Unit], ...] = (
+        ("policy", ""), ("within objectives", "ratio"), ("TTFT p50", "s"), ("TTFT p95", "s"),
+        ("TPOT p95", "s"), ("hit", "ratio"), ("prefill, busiest / mean", "ratio"),
+        ("output within", "tokens_per_s"),
+    )  # fmt: skip
+    rows = tuple(
+        (row.candidate.name, *_measures(row.found.at[rung]))
+        for row in told.decision.rows
+        if row.candidate.engines == size and rung in row.found.at
+    )
+    title = f"At {words.load(told.ladder.load(rung), told.rate_per_min)}"
+    said = _reasons(told)
+    sentence = said[0] if len(said) == 1 else f"{said[0]} {'; '.join(said[1:])}."
+    return Section("why", "Why", sentence[0].upper() + sentence[1:], tables=(Table(head, rows, title),))
+
+
+def _measures(m: Measured) -> tuple[Value, ...]:
+    latency = (m.ttft_p50_s, m.ttft_p95_s, m.tpot_p95_s)
+    return (m.attained, *latency, m.hit_ratio, m.imbalance_prefill, m.tokens_per_s)
+
+
+def _load(told: Told) -> Section:
+    scale = told.rate_per_min or 1.0
+    x_label = "session starts per minute" if told.rate_per_min else "multiple of the trace's load"
+    curves = []
+    for row in told.decision.rows:
+        points = [(rung, m.attained) for rung, m in sorted(row.found.at.items()) if m.attained is not None]
+        name = f"{row.candidate.name}, {words.engines(row)}"
+        x = tuple(told.ladder.load(rung) * scale for rung, _ in points)
+        curves.append(Curve(name, x, tuple(share for _, share in points)))
+    figure = Figure(
+        name="recommend-load",
+        question="How much load does each candidate carry?",
+        x_label=x_label,
+        y_label="share of requests within all objectives",
+        curves=tuple(curves),
+        conclusion="A candidate is better when its line stays high further to the right. Lines are single "
+        "runs on the whole trace: differences smaller than the intervals in the table mean nothing.",
+        x_log=True,
+        y_unit="ratio",
+    )
+    sentence = f"The objective is {OBJECTIVES[told.decision.objective]}: {' and '.join(told.slos)}."
+    return Section("load", "Load carried", sentence, figures=(figure,))
+
+
+def _validity(told: Told) -> Section:
+    open_checks = [check for check in told.checks if check.status in ("WARN", "FAIL")]
+    unknown = sum(check.status == "NOT EVALUATED" for check in told.checks)
+    sentence = f"{len(open_checks)} of {len(told.checks)} checks warn or fail, {unknown} were not evaluated."
+    rows = tuple((check.id, check.question, check.status, check.finding) for check in told.checks)
+    table = Table((("check", ""), ("question", ""), ("status", ""), ("finding", "")), rows)
+    return Section("validity", "Can this trace carry the claim?", sentence, tables=(table,))
+
+
+def _assumed(told: Told) -> Section:
+    sentence = "The decision holds under these assumptions."
+    return Section("assumptions", "What was assumed", sentence, assumptions=told.assumptions)

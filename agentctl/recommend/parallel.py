@@ -1,0 +1,48 @@
+"""Independent runs side by side: the same results in the same order for any number of workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_function: Callable[[Any], Any] | None = None  # of a worker, inherited when it was forked
+
+
+def n_workers() -> int:
+    """Cores this process may use; 1 where processes cannot be forked."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+    """function(item) of each item, in their order, in `workers` processes; 1 stays in this one.
+
+    Workers are forked, so that `function` may be a closure over a whole workload; results are sent back.
+    """
+    workers = min(workers, len(items))
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(workers, mp_context=fork, initializer=_start, initargs=(function,)) as pool:
+        try:
+            yield from pool.map(_call, items)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _start(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+
+
+def _call(item: Any) -> Any:
+    assert _function is not None, "a worker is started with its function"
+    return _function(item)

@@ -1,0 +1,157 @@
+"""`recommend` end to end on a small trace where the answer follows from the workload."""
+
+import numpy as np
+import pytest
+from oracles.datasets import write_dataset
+
+from agentctl.cluster import parse_cluster
+from agentctl.errors import UsageError
+from agentctl.files import canonical_json
+from agentctl.recommend import recommend
+from agentctl.result import read_result
+
+ENGINE = {
+    "name": "main",
+    "engines": 2,
+    "block_tokens": 16,
+    "kv_blocks": 4000,
+    "batch_time": {"model": "hinge", "b0": 5e-3, "b_prefill": 2e-4, "b_decode": 1e-4},
+}
+CLUSTER = parse_cluster({"schema": "agentctl/cluster/1", "pool": [ENGINE]}, "c.toml")
+SLO = ["ttft p90 < 1s"]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """40 sessions of 4 turns in 20 minutes; a turn adds 160 tokens to a prompt of 1,600 (0.32 s cold)."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for session, start in enumerate(np.sort(rng.uniform(0, 1200, size=40))):
+        for turn in range(4):
+            blocks = [1000 * session + block for block in range(1, 101 + 10 * turn)]
+            row = {"arrival_s": float(start + 8 * turn), "session_id": f"s{session:02}", "blocks": blocks}
+            rows.append({**row, "output_tokens": 20, "e2e_s": 2.0})
+    return write_dataset(tmp_path_factory.mktemp("traces") / "agents.trace", rows, block_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def result(trace):
+    return recommend(
+        trace, cluster=CLUSTER, slos=SLO, replicates=3, policies=["round-robin", "smetric", "lmetric"]
+    )
+
+
+def test_the_document_has_the_keys_of_the_contract(result):
+    document = result.document
+    assert document["schema"] == "agentctl/recommend/1"
+    assert {"policy", "status", "statement"} <= set(document["verdict"])
+    for candidate in document["candidates"]:
+        keys = {"policy", "params", "engines", "peak", "interval", "difference_to_current", "verdict"}
+        assert keys <= set(candidate)
+        assert len(candidate["replicate_peaks"]) == 3
+    assert [check["id"] for check in document["validity"]] == [f"V{n}" for n in range(1, 12)]
+    assert document["current"] == "round-robin (not yours)"
+
+
+def test_a_reader_can_recompute_an_interval_from_the_document(result):
+    from scipy import stats
+
+    for candidate in result.document["candidates"]:
+        if candidate["peak_is"] == "found":
+            loads = np.log([peak["load"] for peak in candidate["replicate_peaks"]])
+            half = stats.t.ppf(0.975, 2) * loads.std(ddof=1)
+            expected = [candidate["peak"] * np.exp(-half), candidate["peak"] * np.exp(half)]
+            assert candidate["interval"] == pytest.approx(expected)
+
+
+def test_policies_that_find_the_kv_again_hit_more_than_round_robin(result):
+    hits = {
+        c["policy"]: at["hit_ratio"]
+        for c in result.document["candidates"]
+        for at in c["at_load"]
+        if at["load"] == 1
+    }
+    assert hits["smetric"] > hits["round-robin"] + 0.1
+    assert hits["lmetric"] > hits["round-robin"] + 0.1
+
+
+def test_the_statement_leads_with_the_answer(result):
+    verdict = result.document["verdict"]
+    names = [c["policy"] for c in result.document["candidates"]]
+    assert verdict["policy"] in names
+    if verdict["status"] == "no clear winner":
+        assert verdict["statement"].startswith("There is no clear winner")
+        assert verdict["tied_with"]
+    else:
+        assert verdict["status"] == "clear"
+        assert verdict["statement"].startswith(verdict["policy"])
+    assert result.sections[0].sentence == verdict["statement"]
+    assert result.exit_code == 0
+
+
+def test_few_replicates_are_admitted_in_words(result):
+    assert any("rough" in said for said in result.document["assumptions"])
+
+
+def test_the_same_input_and_seed_give_the_same_bytes_and_can_be_read_again(trace, result, tmp_path):
+    again = recommend(
+        trace, cluster=CLUSTER, slos=SLO, replicates=3, policies=["round-robin", "smetric", "lmetric"]
+    )
+    assert canonical_json(again.document) == canonical_json(result.document)
+    assert again.sections == result.sections
+    result.write(tmp_path / "run")
+    read = read_result(tmp_path / "run")
+    assert read.sections == result.sections
+    assert read.exit_code == result.exit_code
+
+
+def test_objectives_that_nothing_can_hold_end_with_code_3(trace):
+    result = recommend(
+        trace, cluster=CLUSTER, slos=["ttft < 1ms"], replicates=2, policies=["round-robin", "least-loaded"]
+    )
+    assert result.exit_code == 3
+    assert result.document["verdict"]["status"] == "objective not met"
+    assert result.document["verdict"]["statement"].startswith("No candidate holds the objectives")
+
+
+def test_strict_declines_what_is_not_validated(trace):
+    result = recommend(trace, cluster=CLUSTER, slos=SLO, replicates=2, policies=["round-robin"], strict=True)
+    assert result.exit_code == 3
+    assert result.document["verdict"]["status"] == "declined"
+    assert "V1" in result.document["verdict"]["statement"]
+
+
+def test_the_fewest_gpus_are_found(trace):
+    result = recommend(
+        trace, cluster=CLUSTER, slos=["ttft p90 < 2s"], replicates=2, policies=["least-loaded"],
+        engines=[1, 2, 8], objective="gpus", current="least-loaded",
+    )  # fmt: skip
+    holding = [c["engines"] for c in result.document["candidates"] if c["holds_at_trace_load"]]
+    assert 8 in holding
+    assert result.document["verdict"]["engines"] == min(holding)
+
+
+def test_the_current_policy_is_a_row_even_when_it_was_not_asked_for(trace):
+    result = recommend(
+        trace, cluster=CLUSTER, slos=SLO, replicates=2, policies=["lmetric"], current="smetric:slack=0.5"
+    )
+    rows = {c["policy"]: c for c in result.document["candidates"]}
+    assert set(rows) == {"lmetric", "smetric"}
+    assert rows["smetric"]["is_current"]
+    assert rows["smetric"]["params"]["slack"] == 0.5
+    assert result.document["verdict"]["policy"] == "lmetric"  # a reference is never recommended
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"objective": "peak"}, "did you mean `peak-load`?"),
+        ({"cluster": None}, "--profile"),
+        ({"current": "smetric:slack"}, "POLICY:key=value"),
+        ({"replay": "closed-loop"}, "closed"),
+    ],
+)
+def test_mistakes_are_usage_errors(trace, flags, words):
+    with pytest.raises(UsageError) as caught:
+        recommend(trace, **{"cluster": CLUSTER, **flags})
+    assert words in f"{caught.value.message} {caught.value.hint}"
