@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import ConfigError, UsageError
-from agentctl.sim.engine import Engine, Job
+from agentctl.sim.engine import Engine
+from agentctl.sim.job import Job
 from agentctl.sim.names import BlockNames
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.release import Arrivals

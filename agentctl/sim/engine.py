@@ -1,56 +1,22 @@
 """One engine: vLLM's V1 scheduler over a block pool, with runs of decode steps taken at once.
 
 A batch is planned with `start`, runs until `ends_at`, and takes effect with `finish`. When the next batches
-can only repeat it (decodes, nobody to admit), they become one *run* of steps, whose times are an arithmetic
-series. While a run goes on, `settle` brings blocks and counters to a given instant, `cut` ends it at the next
-step.
+can only repeat it (decodes, nobody to admit), they become one run of steps: `settle` brings its blocks and
+counters to a given instant, `cut` ends it at the next step.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import deque
-
-import numpy as np
-from numpy.typing import NDArray
 
 from agentctl.cluster import Pool
 from agentctl.estimators.batch_time import chunk_pairs, gpu_time, host_time
+from agentctl.sim.job import Job
 from agentctl.sim.pool import BlockPool
+from agentctl.sim.run import DecodeRun
 from agentctl.sim.steps import Steps
-
-I64 = NDArray[np.int64]
-
-
-class Job:
-    """A request that was sent to an engine. Counts are tokens."""
-
-    __slots__ = (
-        "arrival", "blocks", "computed", "emitted", "first_token", "hit", "n_blocks", "n_cached", "names",
-        "output", "owed", "owed_pairs", "preemptions", "prefilled", "prompt", "r", "rank", "scheduled",
-    )  # fmt: skip
-
-    def __init__(self, r: int, arrival: float, prompt: int, output: int, priority: int, names: I64) -> None:
-        self.r, self.arrival, self.prompt, self.output = r, arrival, prompt, output
-        self.rank = (priority, arrival, r)
-        self.names = names  # of its full blocks (BlockNames.of)
-        self.blocks = np.empty(names.size + 1, dtype=np.int32)
-        self.n_blocks = self.n_cached = 0  # blocks held; of these, given their names
-        self.computed = self.emitted = 0  # tokens with KV; output tokens so far
-        self.owed = self.owed_pairs = 0  # its part of the engine's pending prefill
-        self.scheduled = self.first_token = math.nan
-        self.hit = self.prefilled = self.preemptions = 0
-
-    @property
-    def length(self) -> int:
-        return self.prompt + self.emitted
-
-    @property
-    def is_decode(self) -> bool:
-        """Only the token sampled last is left to compute."""
-        return self.emitted > 0 and self.computed == self.prompt + self.emitted - 1
 
 
 class Engine:
@@ -67,14 +33,9 @@ class Engine:
         self.pending_tokens = 0
         self.pending_pairs2 = 0  # twice the sum of n(L - n/2), to stay whole
         self.context_tokens = 0
-        self.ends_at = math.inf  # when the batch or run ends
+        self.ends_at = math.inf  # when the batch or run in flight ends
         self._batch: list[tuple[Job, int]] = []  # tokens planned
-        self._steps: Steps | None = None  # of the batch or run in flight
-        self._is_run = False
-        self._n_steps = self._planned = self._settled = 0  # steps: all, with their blocks taken, ended
-        self._events: list[
-            tuple[int, int, int]
-        ] = []  # of the run: heap of (step, place in batch, 0 take 1 cache)
+        self._run: DecodeRun | None = None
         self._n_batches = 0  # executed
 
     # What can be served
@@ -97,7 +58,7 @@ class Engine:
 
     @property
     def is_busy(self) -> bool:
-        return self._steps is not None
+        return bool(self._batch)
 
     # Planning a batch
 
@@ -114,13 +75,11 @@ class Engine:
                 break
         if not self._batch:
             return
-        self._set_steps(now)
-        self._is_run, self._n_steps, self._planned, self._settled = False, 1, 1, 0
+        steps = self._steps(now)
         repeats = not preempted and len(self._batch) == len(self.running)
         if repeats and all(job.is_decode for job in self.running):
-            self._extend_run(budget)
-        assert self._steps is not None
-        self.ends_at = self._steps.end(self._n_steps)
+            self._run = self._repeat(steps, budget)
+        self.ends_at = self._run.ends_at if self._run else steps.end(1)
 
     def _plan_running(self, throttled: bool) -> tuple[int, bool]:
         """Give running requests their tokens in order; returns the budget left and if any was preempted."""
@@ -239,7 +198,8 @@ class Engine:
 
     # Time
 
-    def _set_steps(self, now: float) -> None:
+    def _steps(self, now: float) -> Steps:
+        """Times of the planned batch, and of its repetitions when it is all decodes."""
         prefill = past = n_prefill = context = 0
         pairs = 0.0
         for job, tokens in self._batch:
@@ -254,32 +214,54 @@ class Engine:
         c = self.coefficients
         first = gpu_time(c, prefill, pairs, past, n_prefill, n_decode, context)
         slope = 0.0 if n_prefill else c.b_context * n_decode
-        self._steps = Steps(now, first, slope, host_time(c, len(self._batch)))
+        return Steps(now, first, slope, host_time(c, len(self._batch)))
+
+    def _repeat(self, steps: Steps, budget: int) -> DecodeRun | None:
+        """The planned decodes, repeated for as long as nothing can change who runs; None: only once.
+
+        A waiting request that did not fit is tried again at the first step that takes or fills a block:
+        between those the pool stands still.
+        """
+        may_admit = budget > 0 and len(self.running) < self.config.max_num_seqs
+        if self.waiting and self.config.prefill_schedule_interval > 1:
+            return None
+        run = DecodeRun(self.running, self.pool, self.config.prefix_caching, self.block_tokens, steps)
+        if self.waiting and may_admit:
+            run.stop_before_block()
+        return run if run.n_steps > 1 else None
+
+    def settle(self, now: float) -> None:
+        """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended."""
+        if self._run:
+            self.context_tokens += self._run.settle(now) * len(self._batch)
+
+    def cut(self) -> None:
+        """End a settled run with the step in flight, or at once when a step ends at this very instant."""
+        if self._run:
+            self._run.cut()
+            self.ends_at = self._run.ends_at
 
     def finish(self, now: float) -> list[Job]:
         """Apply the batch or run that ends now; returns the requests that ended, in batch order."""
         self.settle(now)
         self.pool.announce()
-        self._n_batches += self._n_steps
-        ended = []
-        for job, tokens in self._batch:
-            if self._is_run:
-                job.computed += self._n_steps
-                job.emitted += self._n_steps
-            else:
+        if self._run:
+            self._run.apply()
+        else:
+            for job, tokens in self._batch:
                 self._apply(job, tokens, now)
-            if job.emitted == job.output:
-                ended.append(job)
+        self._n_batches += self._run.n_steps if self._run else 1
+        ended = [job for job, _ in self._batch if job.emitted == job.output]
         if ended:
             self.running = [job for job in self.running if job.emitted < job.output]
             for job in ended:
                 self._release(job)
                 self.context_tokens -= job.length
-        self._batch, self._steps, self.ends_at = [], None, math.inf
+        self._batch, self._run, self.ends_at = [], None, math.inf
         return ended
 
     def _apply(self, job: Job, tokens: int, now: float) -> None:
-        """The only step of a batch: `tokens` computed, and one emitted when nothing is left."""
+        """The batch has run: `tokens` computed, and one emitted when nothing is left."""
         if not job.is_decode:
             job.prefilled += tokens
         job.computed += tokens
@@ -289,78 +271,3 @@ class Engine:
             if job.emitted == 1:
                 job.first_token = now
         self._owe_rest(job)
-
-    # Runs
-
-    def _extend_run(self, budget: int) -> None:
-        """Let the planned batch of decodes repeat for as long as nothing can change its composition.
-
-        A waiting head that did not fit is tried again at the first step that takes or fills a block: between
-        those the pool stands still.
-        """
-        full = budget == 0 or len(self.running) >= self.config.max_num_seqs
-        if self.waiting and self.config.prefill_schedule_interval > 1:
-            return
-        n_steps = min(job.output - job.emitted for job in self.running)
-        if n_steps == 1:
-            return
-        contexts = np.array([job.computed for job in self.running])
-        n_steps = self._steps_that_fit(contexts, n_steps)
-        size = self.block_tokens
-        self._events = []
-        for place, context in enumerate(contexts.tolist()):
-            self._events.append((1 + (-context - 1) % size, place, 0))
-            if self.config.prefix_caching:
-                self._events.append((1 + (-context - 2) % size, place, 1))
-        heapq.heapify(self._events)
-        if self.waiting and not full:
-            n_steps = min(n_steps, self._events[0][0])
-        self._is_run, self._n_steps = n_steps > 1, n_steps
-
-    def _steps_that_fit(self, contexts: I64, n_steps: int) -> int:
-        """How many of the steps find their blocks (the first has them already)."""
-
-        def blocks_after(step: int) -> int:
-            """Blocks taken in steps 1 .. step."""
-            return int(((contexts + step) // self.block_tokens - contexts // self.block_tokens).sum())
-
-        if blocks_after(n_steps - 1) <= self.pool.n_free:
-            return n_steps
-        return bisect_right(range(1, n_steps), self.pool.n_free, key=blocks_after) + 1
-
-    def settle(self, now: float) -> None:
-        """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended."""
-        if not self._is_run or self._steps is None:
-            return
-        ended = self._steps.n_ended(now, self._n_steps)
-        begun = ended if ended > 0 and self._steps.end(ended) == now else ended + 1
-        begun = max(min(begun, self._n_steps), self._planned)
-        self._take_blocks(ended)
-        if ended > self._settled:
-            self.pool.announce()
-            self.context_tokens += (ended - self._settled) * len(self._batch)
-            self._settled = ended
-        self._take_blocks(begun)
-        self._planned = begun
-
-    def _take_blocks(self, stop: int) -> None:
-        """Blocks of the steps before `stop`, in the order in which the scheduler takes and fills them."""
-        events, size = self._events, self.block_tokens
-        while events and events[0][0] < stop:
-            step, place, is_cache = events[0]
-            job = self._batch[place][0]
-            if is_cache:
-                full = job.n_cached
-                self.pool.cache(job.blocks[full : full + 1], job.names[full : full + 1])
-                job.n_cached += 1
-            else:
-                job.blocks[job.n_blocks : job.n_blocks + 1] = self.pool.take(1)
-                job.n_blocks += 1
-            heapq.heapreplace(events, (step + size, place, is_cache))
-
-    def cut(self) -> None:
-        """End a settled run with the step in flight, or at once when a step ends at this very instant."""
-        if not self._is_run or self._steps is None:
-            return
-        self._n_steps = self._planned
-        self.ends_at = self._steps.end(self._n_steps)

@@ -70,14 +70,17 @@ class BlockPool:
         return taken
 
     def cache(self, blocks: I32, names: I64) -> None:
-        """Give full blocks their (distinct) names: from now on they can be found."""
+        """Give full blocks their names, in this order: from now on they can be found."""
         self._name[blocks] = names
-        new = self._block[names] < 0
-        self._block[names[new]] = blocks[new]
-        if not new.all():
-            for block, name in zip(blocks[~new].tolist(), names[~new].tolist(), strict=True):
-                self._copies.setdefault(name, []).append(block)
         self._news.append((names, 1))
+        if (self._block[names] < 0).all() and (names.size == 1 or np.unique(names).size == names.size):
+            self._block[names] = blocks
+            return
+        for block, name in zip(blocks.tolist(), names.tolist(), strict=True):
+            if self._block[name] < 0:
+                self._block[name] = block
+            else:
+                self._copies.setdefault(name, []).append(block)
 
     def release(self, blocks: I32) -> None:
         """Give back a sequence's blocks, from the first to the last."""
