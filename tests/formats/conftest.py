@@ -1,0 +1,87 @@
+"""Reads logs with the readers as ingest does, and gives back rows that are easy to compare."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from agentctl.formats.base import ReadOptions
+from agentctl.ingest.quarantine import Place
+from agentctl.ingest.read import FileReport, read_file
+from agentctl.ingest.trie import Trie
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@dataclass
+class Read:
+    rows: list[dict]  # the spooled columns; `chain` is the list of block ids
+    report: FileReport
+
+    def column(self, name: str) -> list:
+        return [row.get(name) for row in self.rows]
+
+    @property
+    def faults(self) -> list[tuple[int, str, str | None]]:
+        """(line, reason, path) of the records set aside."""
+        return [(place.line, place.reason, place.json_path) for place in self.places]
+
+    @property
+    def places(self) -> list[Place]:
+        return self.report.quarantine.places
+
+
+@pytest.fixture
+def read(tmp_path):
+    """read(log, format=None, **options): `log` is a path, text, bytes, or a list of JSON objects."""
+
+    def _read(log, format=None, name="log", **options) -> Read:
+        path = log if isinstance(log, Path) else tmp_path / name
+        if isinstance(log, list):
+            log = "\n".join(json.dumps(row) for row in log) + "\n"
+        if not isinstance(log, Path):
+            path.write_bytes(log.encode() if isinstance(log, str) else log)
+        trie, spool = Trie(), tmp_path / "spool.arrow"
+        report = read_file(str(path), format, ReadOptions(**options), trie, spool)
+        with pa.OSFile(str(spool)) as file:
+            rows = pa.ipc.open_file(file).read_all().to_pylist()
+        return Read([{**row, "chain": _chain(trie, row.get("tip_node"))} for row in rows], report)
+
+    return _read
+
+
+def _chain(trie: Trie, tip: int | None) -> list[int] | None:
+    if tip is None:
+        return None
+    chain = []
+    while tip:
+        chain.append(int(trie.hash[tip]))
+        tip = int(trie.parent[tip])
+    return chain[::-1]
+
+
+@pytest.fixture(scope="session")
+def truth() -> list[dict]:
+    """The requests behind tests/data/formats, numbers as numbers."""
+    whole = {"turn_index", "attempt", "input_tokens", "output_tokens", "http_status"}
+    with (DATA / "formats" / "truth.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        for key, value in row.items():
+            if key in whole or key.endswith("_s"):
+                row[key] = (int if key in whole else float)(value) if value else None
+    return sorted(rows, key=lambda row: row["arrival_unix_s"])
+
+
+@pytest.fixture(scope="session")
+def served(truth) -> list[dict]:
+    """Those that reached an engine: what logs without errors hold."""
+    return [row for row in truth if row["status"] != "error"]
+
+
+@pytest.fixture
+def data() -> Path:
+    return DATA
