@@ -18,7 +18,7 @@ from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import ConfigError, UsageError
 from agentctl.sim.engine import Engine
 from agentctl.sim.job import Job
-from agentctl.sim.names import BlockNames
+from agentctl.sim.names import block_names
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.release import Arrivals
 from agentctl.sim.view import View
@@ -45,13 +45,11 @@ def simulate(
     seed: int = 0,
     concurrency: int | None = None,
     progress: Callable[[float, str], None] | None = None,
-    names: BlockNames | None = None,
 ) -> Outcome:
     """Replay `workload` on `cluster` with `policy` choosing an engine for every request.
 
     concurrency  sessions at a time; needed by a workload of replay closed-loop, refused by others
     progress     called now and then with the share of requests that have ended
-    names        BlockNames of this workload and block size, when many runs share them
 
     Raises ConfigError for what cannot be simulated and for a policy that names no engine, UsageError for a
     concurrency that does not fit the replay mode.
@@ -64,7 +62,7 @@ def simulate(
         )
     if concurrency is not None and concurrency < 1:
         raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
-    return _Run(workload, cluster, policy, seed, concurrency, progress, names).run()
+    return _Run(workload, cluster, policy, seed, concurrency, progress).run()
 
 
 class _Run:
@@ -76,11 +74,10 @@ class _Run:
         seed: int,
         concurrency: int | None,
         progress: Callable[[float, str], None] | None,
-        names: BlockNames | None,
     ) -> None:
         block_tokens = _common_block(cluster)
         self._requests, self._policy, self._seed, self._progress = workload.requests, policy, seed, progress
-        self._names = names or BlockNames(workload, block_tokens)
+        self._names = block_names(workload, block_tokens)
         self._block_tokens = block_tokens
         pools = [pool for pool in cluster.pools for _ in range(pool.engines)]
         self._engines = [Engine(pool, self._names.n_names) for pool in pools]

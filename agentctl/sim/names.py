@@ -7,6 +7,8 @@ them (design, "Output tokens"). What nothing names is the request's own and matc
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -100,6 +102,17 @@ class BlockNames:
             if np.array_equal(further, first):
                 return first
             first = further
+
+
+_known: WeakKeyDictionary[Workload, dict[int, BlockNames]] = WeakKeyDictionary()
+
+
+def block_names(workload: Workload, block_tokens: int) -> BlockNames:
+    """The names for engines with this block size; made once per workload, as many runs share them."""
+    by_size = _known.setdefault(workload, {})
+    if block_tokens not in by_size:
+        by_size[block_tokens] = BlockNames(workload, block_tokens)
+    return by_size[block_tokens]
 
 
 def _block_ratio(trace_block: int | None, engine_block: int) -> tuple[int, int]:

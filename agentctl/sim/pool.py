@@ -32,9 +32,7 @@ class BlockPool:
         self._block = np.full(n_names, -1, dtype=np.int32)  # by name: the block cached first, -1
         self._copies: dict[int, list[int]] = {}  # by name: further blocks, in the order cached
         self._known = np.zeros(n_names, dtype=np.int16)  # copies that the router's index has heard of
-        self._news: list[
-            tuple[I64, int]
-        ] = []  # names cached (+1) and evicted (-1) since the last announcement
+        self._news: list[tuple[I64, int]] = []  # distinct names cached (+1), evicted (-1), not yet announced
 
     def lookup(self, names: I64) -> I32:
         """Blocks of the longest cached beginning of `names`."""
@@ -72,10 +70,11 @@ class BlockPool:
     def cache(self, blocks: I32, names: I64) -> None:
         """Give full blocks their names, in this order: from now on they can be found."""
         self._name[blocks] = names
-        self._news.append((names, 1))
         if (self._block[names] < 0).all() and (names.size == 1 or np.unique(names).size == names.size):
             self._block[names] = blocks
+            self._news.append((names, 1))
             return
+        self._tell_singly(names, 1)
         for block, name in zip(blocks.tolist(), names.tolist(), strict=True):
             if self._block[name] < 0:
                 self._block[name] = block
@@ -97,7 +96,7 @@ class BlockPool:
     def announce(self) -> None:
         """Tell the router's index what was cached and evicted since the last announcement."""
         for names, change in self._news:
-            np.add.at(self._known, names, change)
+            self._known[names] += change
         self._news.clear()
 
     def n_known(self, names: I64) -> int:
@@ -112,10 +111,11 @@ class BlockPool:
         if not names.size:
             return
         self._name[blocks] = -1
-        self._news.append((names, -1))
         if not self._copies:
             self._block[names] = -1
+            self._news.append((names, -1))
             return
+        self._tell_singly(names, -1)
         for name, block in zip(names.tolist(), blocks.tolist(), strict=True):
             copies = self._copies.get(name)
             if self._block[name] != block:
@@ -125,6 +125,10 @@ class BlockPool:
                 self._block[name] = copies.pop(0) if copies else -1
             if copies is not None and not copies:
                 del self._copies[name]
+
+    def _tell_singly(self, names: I64, change: int) -> None:
+        """News of names that may repeat."""
+        self._news += [(names[i : i + 1], change) for i in range(names.size)]
 
     def _compact(self) -> None:
         window = self._log[self._front : self._end]

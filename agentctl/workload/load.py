@@ -159,7 +159,8 @@ def _uniform(names: list[str], seed: int, purpose: str) -> F64:
     """A number in [0, 1) for each name, from its hash: the same session, the same number."""
     prefix = f"{seed}/{purpose}/".encode()
     digests = [hashlib.blake2b(prefix + name.encode(), digest_size=8).digest() for name in names]
-    return (np.frombuffer(b"".join(digests), dtype="<u8") >> np.uint64(11)) * 2.0**-53
+    bits = np.frombuffer(b"".join(digests), dtype="<u8") >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
 
 
 def _occurrence(values: I64) -> I64:

@@ -1,0 +1,194 @@
+"""Laws that hold for every run of the simulator, whatever the workload, the cluster and the policy."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles.random_clusters import Case, cases, cluster_of, make_case, workload_of
+from oracles.reference_simulator import BatchCoefficients, Limits, Request
+
+from agentctl.errors import ConfigError, UsageError
+from agentctl.sim import driver, names
+from agentctl.sim.driver import simulate
+from agentctl.sim.engine import Engine
+
+QUIET = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+
+SPREAD = SimpleNamespace(
+    name="spread", my=None, choose=lambda view, requests, r, my: r % view.waiting_requests.size
+)
+LEAST = SimpleNamespace(
+    name="least", my=None, choose=lambda view, requests, r, my: int(np.argmin(view.inflight_requests))
+)
+STICKY = SimpleNamespace(
+    name="sticky", my=None, choose=lambda view, requests, r, my: int(np.argmax(view.hit_tokens))
+)
+POLICIES = st.sampled_from([SPREAD, LEAST, STICKY])
+
+
+def run(case: Case, policy, **keys):
+    return simulate(case.workload, case.cluster, policy, concurrency=case.concurrency, **keys)
+
+
+class Watched(Engine):
+    """An engine that checks its own books whenever something happens."""
+
+    clock = 0.0
+
+    def start(self, now):
+        self.check_clock(now)
+        super().start(now)
+        assert self.is_busy, "an engine with work must run"
+        self.check_books()
+
+    def finish(self, now):
+        self.check_clock(now)
+        ended = super().finish(now)
+        self.check_books()
+        assert not self.is_busy
+        return ended
+
+    def settle(self, now):
+        self.check_clock(now)
+        super().settle(now)
+        self.check_books()
+
+    def check_clock(self, now):
+        assert now >= self.clock, "the clock never goes back"
+        self.clock = now
+
+    def check_books(self):
+        held = [int(b) for job in self.running for b in job.blocks[: job.n_blocks]]
+        used = int((self.pool._users > 0).sum())
+        assert used + self.pool.n_free == self.pool.n_blocks
+        assert used == len(set(held))
+        assert int(self.pool._users.sum()) == len(held)
+        assert all(job.n_blocks == 0 for job in self.waiting)
+        assert self.pending_tokens == sum(job.owed for job in [*self.running, *self.waiting])
+        assert len(self.running) <= self.config.max_num_seqs
+        assert sum(tokens for _, tokens in self._batch) <= self.config.max_num_batched_tokens
+
+
+@QUIET
+@given(cases(), POLICIES)
+def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, policy):
+    original, driver.Engine = driver.Engine, Watched
+    try:
+        run(case, policy)
+    finally:
+        driver.Engine = original
+
+
+@QUIET
+@given(cases(), POLICIES)
+def test_every_request_ends_in_exactly_one_state_and_in_order(case, policy):
+    out = run(case, policy)
+    done = out.done
+    assert np.all(out.arrival_s[done] <= out.scheduled_s[done])
+    assert np.all(out.scheduled_s[done] <= out.first_token_s[done])
+    assert np.all(out.first_token_s[done] <= out.finish_s[done])
+    one = done & (case.workload.requests.output_tokens == 1)
+    assert np.all(out.first_token_s[one] == out.finish_s[one])
+    assert np.all(~np.isnan(out.arrival_s))
+    rejected = ~done
+    assert np.all(np.isnan(out.finish_s[rejected])) and np.all(out.engine[rejected] == -1)
+    assert out.table()["status"].to_pylist() == ["done" if ok else "rejected" for ok in done]
+
+
+@QUIET
+@given(cases(), POLICIES)
+def test_prompt_tokens_are_found_or_computed(case, policy):
+    """Without a preemption each prompt token is computed exactly once, unless it was found."""
+    out, prompt = run(case, policy), case.workload.requests.prompt_tokens
+    calm = out.done & (out.preemptions == 0)
+    assert np.array_equal((out.hit_tokens + out.computed_prefill_tokens)[calm], prompt[calm])
+    assert np.all(out.hit_tokens < prompt)
+
+
+@QUIET
+@given(cases(), POLICIES)
+def test_the_same_seed_gives_the_same_bytes(case, policy):
+    assert run(case, policy).table().equals(run(case, policy).table())
+
+
+@QUIET
+@given(cases())
+def test_with_one_engine_all_policies_agree(case):
+    case = make_case(case.requests, case.tokens, case.trace_block, [case.limits[0]], case.concurrency)
+    outcomes = [run(case, policy).table() for policy in (SPREAD, LEAST, STICKY)]
+    assert all(outcome.equals(outcomes[0]) for outcome in outcomes)
+
+
+@QUIET
+@given(cases())
+def test_relabelling_engines_changes_nothing_but_their_numbers(case):
+    n = len(case.limits)
+    mirrored = SimpleNamespace(name="mirrored", my=None, choose=lambda view, requests, r, my: n - 1 - r % n)
+    there, back = run(case, SPREAD), run(case, mirrored)
+    assert np.array_equal(there.engine[there.done], n - 1 - back.engine[back.done])
+    columns = ["scheduled_s", "first_token_s", "finish_s", "hit_tokens", "preemptions"]
+    assert there.table().select(columns).equals(back.table().select(columns))
+
+
+@QUIET
+@given(cases())
+def test_compiled_kernels_equal_the_interpreted_ones(case):
+    parent = case.workload.tree.parent
+    compiled, interpreted = names._lay_out(parent), names._lay_out.py_func(parent)
+    assert all(np.array_equal(a, b) for a, b in zip(compiled, interpreted, strict=True))
+    for tip in case.workload.requests.tip:
+        args = (tip, parent, case.workload.tree.depth, *compiled)
+        assert np.array_equal(names._path(*args), names._path.py_func(*args))
+
+
+def lone(n=1, **limits):
+    """n requests of 100 + 10 tokens, 1 s apart, on one engine whose batches take 1 ms."""
+    requests = [Request(100, 10, arrival=float(r), session=r) for r in range(n)]
+    fixed = {"kv_blocks": 100, "batch_time": BatchCoefficients(b0=2.0**-10), **limits}
+    return workload_of(requests, None, "timestamps"), cluster_of([Limits(**fixed)])
+
+
+def test_a_request_alone_takes_its_batches_and_nothing_else():
+    out = simulate(*lone(), SPREAD)
+    assert (out.first_token_s[0], out.finish_s[0]) == (2.0**-10, 10 * 2.0**-10)
+
+
+@pytest.mark.parametrize("answer", [-1, 1, 2.0, None])
+def test_a_policy_that_names_no_engine_is_an_error_with_the_request(answer):
+    policy = SimpleNamespace(name="lost", my=None, choose=lambda view, requests, r, my: answer)
+    with pytest.raises(
+        ConfigError, match=r"policy lost: chose engine .* for request 0; expected .* from 0 to 0"
+    ):
+        simulate(*lone(), policy)
+
+
+def test_closed_loop_needs_a_concurrency_and_others_refuse_one():
+    workload, cluster = lone()
+    with pytest.raises(UsageError, match="replay timestamps with concurrency 3"):
+        simulate(workload, cluster, SPREAD, concurrency=3)
+    closed = workload_of([Request(4, 2)], None, "closed-loop")
+    with pytest.raises(UsageError, match="replay closed-loop with concurrency None"):
+        simulate(closed, cluster, SPREAD)
+    with pytest.raises(UsageError, match="concurrency is 0"):
+        simulate(closed, cluster, SPREAD, concurrency=0)
+
+
+def test_progress_reaches_the_end():
+    seen = []
+    simulate(*lone(7), SPREAD, progress=lambda share, what: seen.append(share))
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+def test_what_never_fits_is_rejected_and_its_session_goes_on():
+    requests = [
+        Request(2000, 10, arrival=1.0),
+        Request(20, 10, arrival=9.0, release=1, gap=2.0, deps=(0,)),
+    ]
+    out = simulate(workload_of(requests, None), lone()[1], SPREAD)
+    assert out.done.tolist() == [False, True]
+    assert out.arrival_s.tolist() == [1.0, 3.0]
+    row = out.table().slice(0, 1).to_pylist()[0]
+    assert row["status"] == "rejected" and row["engine"] is None and row["finish_s"] is None
