@@ -77,7 +77,7 @@ class LineDecoder:
                 rows = self._decoder.strict.decode_lines(chunk.data)
             except (msgspec.DecodeError, RecursionError):  # ValidationError is a DecodeError
                 return self._one_by_one(chunk)
-            if chunk.n_lines == len(rows):  # no blank line, so that the numbers are consecutive
+            if chunk.n_lines == len(rows) and _lines_hold_objects(chunk.data):
                 return Lines(rows, np.arange(chunk.first_line, chunk.first_line + chunk.n_lines), 0)
         return self._one_by_one(chunk)
 
@@ -104,6 +104,22 @@ class LineDecoder:
         if _LONE_SURROGATE.search(line):
             return Fault("lone_surrogate")
         return self._decoder.decode(line)
+
+
+def _lines_hold_objects(data: bytes) -> bool:
+    """Every line begins with { and ends with }.
+
+    msgspec takes any white space for the end of a line, so that two objects on one line could make up for a
+    blank one. Between } and { no object goes on: as many objects as such lines means one on each.
+    """
+    text = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, text.size)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    last = text[ends - 1]
+    last = np.where(last == ord("\r"), text[ends - 2], last)
+    return bool((text[starts] == ord("{")).all() and (last == ord("}")).all())
 
 
 def _split(data: bytes) -> list[bytes]:

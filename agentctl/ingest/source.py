@@ -73,6 +73,7 @@ class _Raw:
         self.digest, self.n_bytes, self._ahead = hashlib.sha256(), 0, b""
 
     def peek(self, n: int) -> bytes:
+        """The next bytes, left where they are. Raises OSError."""
         while len(self._ahead) < n and (more := self.file.read(n - len(self._ahead))):
             self._ahead += more
         return self._ahead[:n]
@@ -104,10 +105,13 @@ class Source:
         self.warnings: list[str] = []
         self.n_lines = self.n_blank_lines = 0
         self._raw = _open(path)
-        self.is_parquet = self._raw.peek(4) == b"PAR1"
-        self._refuse_by_magic()
+        try:
+            head = self._raw.peek(8)
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})", place=self.name) from error
+        self.is_parquet = head[:4] == b"PAR1"
+        self._refuse_by_magic(head)
         self._stream: BinaryIO | _Raw | pa.NativeFile = self._raw
-        head = self._raw.peek(4)
         for magic, codec in _COMPRESSED.items():
             if head.startswith(magic):
                 self._stream = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
@@ -178,8 +182,7 @@ class Source:
                 hint="copy or export the file again",
             ) from error
 
-    def _refuse_by_magic(self) -> None:
-        head = self._raw.peek(8)
+    def _refuse_by_magic(self, head: bytes) -> None:
         for magic, (fact, hint) in _REFUSED.items():
             if head.startswith(magic):
                 raise InputError(fact, place=self.name, hint=hint)
