@@ -69,3 +69,8 @@ class Section:
     figures: tuple[Figure, ...] = ()
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_assumptions(self) -> bool:
+        """It says nothing but what was assumed."""
+        return bool(self.assumptions) and not (self.facts or self.tables or self.figures or self.warnings)

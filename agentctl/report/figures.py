@@ -13,6 +13,7 @@ COLOURS = ("#0b63c4", "#d1570b", "#12805c", "#9a3fb5", "#b8860b", "#c2325a", "#4
 DASHES = ("solid", "dash", "dot", "dashdot")  # a second way to tell lines apart: colour is never the only one
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 HEIGHT_PX = 340
+FEW_DECADES = 3
 
 
 def plotly_spec(figure: Figure) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def _layout(figure: Figure) -> dict[str, Any]:
     x_axis = {**axis, "title": _title(figure.x_label)}
     y_axis = {**axis, "title": _title(figure.y_label), "rangemode": "tozero"}
     if figure.x_log:
-        x_axis |= {"type": "log", "exponentformat": "SI", "dtick": 1}
+        x_axis |= {"type": "log", "exponentformat": "SI", **_log_ticks(figure)}
     if figure.y_unit == "ratio":
         y_axis |= {"tickformat": ".0%"}
     return {
@@ -71,6 +72,16 @@ def _layout(figure: Figure) -> dict[str, Any]:
 
 def _title(label: str) -> dict[str, Any]:
     return {"text": _label(label), "standoff": 10, "font": {"size": 13}}
+
+
+def _log_ticks(figure: Figure) -> dict[str, Any]:
+    """Powers of ten; 1, 2, 5 between them where the axis spans only a few (plotly.js writes bare digits)."""
+    found = [value for curve in figure.curves for value in curve.x if value > 0]
+    if not found or math.log10(max(found) / min(found)) >= FEW_DECADES:
+        return {"dtick": 1}
+    first, last = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
+    ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
+    return {"tickvals": [tick for tick in ticks if min(found) / 2 <= tick <= 2 * max(found)]}
 
 
 def _numbers(values: tuple[float, ...]) -> list[float | None]:

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from agentctl.present import Fact, Figure, Section, Table
+from agentctl.report.columns import NARROW
 from agentctl.report.escape import printable
 from agentctl.report.figures import plotly_spec
 from agentctl.report.numbers import fact_text, heading, style_of
@@ -91,6 +92,8 @@ def _summary(sections: Sequence[Section]) -> str:
 
 
 def _section(section: Section, is_verdict: bool) -> str:
+    if section.is_assumptions:
+        return ""  # they have a section of their own at the end
     heading = "" if is_verdict else f"<h2>{_text(section.title)}</h2>"
     sentence = "" if is_verdict or not section.sentence else f'<p class="lead">{_text(section.sentence)}</p>'
     parts = [
@@ -127,7 +130,9 @@ def _table(table: Table) -> str:
         for place, (value, style, text) in enumerate(zip(row, styles, is_text, strict=True)):
             written = _text(style.write(value))
             best = table.best.get(place) == number
-            cells.append(f"<td{_side(text)}>{f'<b>{written}</b><i>best</i>' if best else written}</td>")
+            cells.append(
+                f"<td{_side(text, written)}>{f'<b>{written}</b><i>best</i>' if best else written}</td>"
+            )
         rows.append(f"<tr>{''.join(cells)}</tr>")
     caption = f"<caption>{_text(table.title)}</caption>" if table.title else ""
     return (
@@ -136,8 +141,11 @@ def _table(table: Table) -> str:
     )
 
 
-def _side(is_text: bool) -> str:
-    return ' class="text"' if is_text else ""
+def _side(is_text: bool, content: str = "") -> str:
+    """The class of a cell: numbers to the right; short text stays on one line, as numbers do."""
+    if not is_text:
+        return ""
+    return ' class="text"' if len(content) <= NARROW else ' class="text long"'
 
 
 def _figure(figure: Figure) -> str:

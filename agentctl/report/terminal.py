@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from agentctl.present import Section, Table
+from agentctl.report.columns import Column, widths
 from agentctl.report.escape import printable, table_cell
 from agentctl.report.numbers import exact, fact_text, heading, style_of
 
 BEST = "*"  # marks the best value of a column; colour never carries meaning alone
 MAX_WIDTH = 120
+BRIEF = 10  # rows of a table that is shown unasked
+GAP = 2  # blanks between columns; 1 where it is tight
 SHORT = 200  # characters of assumptions that are shown unasked
 
 
@@ -29,16 +33,25 @@ def render(sections: Sequence[Section], *, terminal: bool, verbose: bool = False
         return "".join(f"{line}\n" for line in _rows(sections))
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
     console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False, emoji=False)
+    left_out = 0
     for position, section in enumerate(sections):
         if position:
             console.print()
-        _print_section(console, section, verbose)
+        left_out += _print_section(console, section, verbose or len(sections) == 1, verbose)
+    if left_out:
+        more = "1 more table" if left_out == 1 else f"{left_out} more tables"
+        console.print(f"\n{more} and all assumptions: -v", style="dim")
     assert isinstance(console.file, io.StringIO)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
-def _print_section(console: Console, section: Section, verbose: bool) -> None:
+def _print_section(console: Console, section: Section, whole: bool, verbose: bool) -> int:
+    """Print one section and return how many of its tables were left out."""
     is_verdict = section.name == "verdict"  # the answer needs no heading
+    if section.is_assumptions:
+        console.print(_text(f"assumed: {_assumed(section.assumptions, verbose)}", "dim"))
+        return 0
+    tables = [table for table in section.tables if whole or is_verdict or _is_brief(section, table)]
     if section.title and not is_verdict:
         console.print(_text(section.title, "bold"))
     if section.sentence:
@@ -48,14 +61,20 @@ def _print_section(console: Console, section: Section, verbose: bool) -> None:
     if section.facts:
         console.print()
         console.print(_facts(section, verbose))
-    for table in section.tables if verbose or is_verdict or not section.facts else ():
+    for table in tables:
         console.print()
         if table.title:
             console.print(_text(table.title))
-        console.print(_table(table))
+        console.print(_table(table, console.width))
     if section.assumptions and (verbose or is_verdict):
         console.print()
         console.print(_text(f"assumed: {_assumed(section.assumptions, verbose)}", "dim"))
+    return len(section.tables) - len(tables)
+
+
+def _is_brief(section: Section, table: Table) -> bool:
+    """A few rows of numbers that stand for a section's facts."""
+    return not section.facts and len(table.rows) <= BRIEF
 
 
 def _assumed(assumptions: Sequence[str], verbose: bool) -> str:
@@ -77,26 +96,37 @@ def _facts(section: Section, verbose: bool) -> RichTable:
     return grid
 
 
-def _table(table: Table) -> RichTable:
-    drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    columns = []
-    for position, (label, unit) in enumerate(table.columns):
-        values = [row[position] for row in table.rows]
-        style = style_of(values, unit, label)
-        text = all(isinstance(value, str) for value in values if value is not None) and any(values)
-        best = table.best.get(position)
-        mark = BEST if best is not None else ""
-        drawn.add_column(_text(heading(label, style.unit)), justify="left" if text else "right")
-        cells = [style.write(value) for value in values]
-        columns.append(
-            [
-                _text(cell + (mark if row == best else " " * len(mark)), "bold" if row == best else "")
-                for row, cell in enumerate(cells)
-            ]
+def _table(table: Table, room: int) -> RichTable:
+    columns = [_column(table, position) for position in range(len(table.columns))]
+    gap = GAP if sum(widths(columns, 0)) + GAP * len(columns) <= room else 1
+    fitted = widths(columns, room - gap * (len(columns) - 1))
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for column, width in zip(columns, fitted, strict=True):
+        side: Literal["left", "right"] = "left" if column.is_text else "right"
+        drawn.add_column(_text(column.head), justify=side, width=width)
+    for row in range(len(table.rows)):
+        is_best = [table.best.get(position) == row for position in range(len(columns))]
+        cells = [column.cells[row] for column in columns]
+        drawn.add_row(
+            *(Text(cell, "bold" if best else "") for cell, best in zip(cells, is_best, strict=True))
         )
-    for row in zip(*columns, strict=True):
-        drawn.add_row(*row)
     return drawn
+
+
+def _column(table: Table, position: int) -> Column:
+    label, unit = table.columns[position]
+    values = [row[position] for row in table.rows]
+    style = style_of(values, unit, label)
+    best = table.best.get(position)
+    marks = (
+        [BEST if row == best else " " for row in range(len(values))]
+        if best is not None
+        else [""] * len(values)
+    )
+    cells = tuple(printable(style.write(value)) + mark for value, mark in zip(values, marks, strict=True))
+    return Column(
+        printable(heading(label, style.unit)), cells, any(isinstance(value, str) for value in values)
+    )
 
 
 def _text(content: str, style: str = "") -> Text:

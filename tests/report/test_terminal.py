@@ -58,8 +58,18 @@ def test_the_best_value_is_marked_without_colour():
 
 def test_what_is_not_the_answer_is_short_unless_asked_for():
     long = Section("load", "Load", "it is low", VERDICT.facts, (TABLE,), assumptions=("Poisson",))
-    assert "round-robin" not in on_terminal(long) and "Poisson" not in on_terminal(long)
-    assert "round-robin" in on_terminal(long, verbose=True) and "Poisson" in on_terminal(long, verbose=True)
+    brief, whole = on_terminal(PHASES, long), on_terminal(PHASES, long, verbose=True)
+    assert "round-robin" not in brief and "Poisson" not in brief
+    assert brief.endswith("\n1 more table and all assumptions: -v\n")
+    assert "round-robin" in whole and "Poisson" in whole
+    assert "round-robin" in on_terminal(long)  # the only section is the answer
+
+
+def test_a_section_of_assumptions_alone_is_one_line():
+    assumed = Section(
+        "assumed", "What was assumed", "It holds under these.", assumptions=("Poisson", "no tier")
+    )
+    assert on_terminal(PHASES, assumed).endswith("\n\nassumed: Poisson; no tier\n")
 
 
 def test_assumptions_that_do_not_fit_are_counted():
