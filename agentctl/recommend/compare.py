@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from agentctl.recommend.study import study
 from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
-from agentctl.sim.names import BlockNames
 from agentctl.simulate import assumptions, cluster_facts, policy_of, trace_facts
 from agentctl.slo import parse_slos
 from agentctl.toml import suggestion
@@ -36,13 +35,6 @@ RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
 )  # an eighth to REFUSED times the log's load
 SYNTHESISED = Ladder(-3 * RUNGS_PER_DOUBLING, 5 * RUNGS_PER_DOUBLING)  # there the rate is ours to choose
-
-
-class Named(NamedTuple):
-    """A workload with the names of its blocks, which all candidates share."""
-
-    workload: Workload
-    names: BlockNames
 
 
 def recommend(
@@ -92,14 +84,13 @@ def recommend(
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
 
-    def workload_at(replicate: int, load: float) -> Named:
+    @lru_cache(maxsize=4)  # candidates of a replicate follow each other
+    def workload_at(replicate: int, load: float) -> Workload:
         drawn = workload if replicate == 0 else resample(workload, seed + replicate)
-        scaled = at_load(drawn, load, seed)
-        return Named(scaled, BlockNames(scaled, base.pools[0].block_tokens))
+        return at_load(drawn, load, seed)
 
-    def run(candidate: Candidate, on: Named) -> Run:
-        cluster = clusters[candidate.engines]
-        return simulate(on.workload, cluster, candidate.policy, seed=seed, names=on.names).run()
+    def run(candidate: Candidate, on: Workload) -> Run:
+        return simulate(on, clusters[candidate.engines], candidate.policy, seed=seed).run()
 
     found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
     reference_only = bool(policies) and reference not in policies

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from agentctl.recommend.search import Candidate, Found
-from agentctl.recommend.statistics import ALPHA, Estimate, estimate, holm, log_ratio
+from agentctl.recommend.statistics import ALPHA, Estimate, Peak, estimate, holm
 
 Verdict = Literal["BETTER", "NOT DISTINGUISHABLE", "WORSE", "NOT EVALUATED"]
 OBJECTIVES = {
@@ -19,7 +19,10 @@ OBJECTIVES = {
 
 
 class Range(NamedTuple):
-    """A positive quantity with its 95 % interval; None: unknown or open at that end."""
+    """A load, or a difference of two, in multiples of the trace's load, with its 95 % interval.
+
+    None: unknown, or open because a peak was above every load that was tried.
+    """
 
     value: float
     low: float | None
@@ -30,8 +33,9 @@ class Range(NamedTuple):
 class Row:
     """One candidate in the comparison.
 
-    peak        multiple of the trace's load, with interval
-    difference  ratio of its peak to that of the current policy on as many engines, with interval
+    peak        mean over replicates, with interval
+    side        "above" or "below" when every replicate was beyond the loads that were tried
+    difference  its peak minus that of the current policy on as many engines, paired, with interval
     p           of "as good as the current policy", adjusted for all comparisons (Holm)
     tied        cannot be told from the best candidate
     holds       carries the trace's own load within the SLOs, the interval's lower end included
@@ -39,6 +43,7 @@ class Row:
 
     found: Found
     peak: Range | None
+    side: str
     difference: Range | None
     p: float | None
     verdict: Verdict
@@ -86,8 +91,9 @@ def decide(
         rows.append(
             Row(
                 found=f,
-                peak=_peak_range(f),
-                difference=_as_ratio(f, b, pair) if b and pair else None,
+                peak=_peak(f),
+                side=_side(f),
+                difference=_difference(f, b, pair) if b and pair else None,
                 p=p,
                 verdict=_verdict(pair, p),
                 is_current=f is b,
@@ -100,37 +106,39 @@ def decide(
     return Decision(tuple(rows), chosen, len(tied_rows) == 1, objective, n_replicates)
 
 
-def _compare(a: Found, b: Found | None) -> Estimate | None:
-    """Logarithm of the ratio of two peaks, paired by replicate."""
-    if b is None or a.peak is None or b.peak is None:
-        return None
-    pairs = zip(a.replicates, b.replicates, strict=True)
-    paired = [log_ratio(x.load, y.load) for x, y in pairs]
-    found = estimate(log_ratio(a.peak.load, b.peak.load), paired)
-    if (
-        a.peak.side and a.peak.side == b.peak.side
-    ):  # both beyond the ladder, on the same side: nothing is known
-        return Estimate(0.0, None, None, 1.0)
-    return found
+def _peaks(f: Found) -> list[Peak]:
+    """Of the replicates; without them, of the trace itself."""
+    return f.replicates or ([f.peak] if f.peak else [])
 
 
-def _as_ratio(a: Found, b: Found, pair: Estimate) -> Range:
-    """The interval of the ratio; open where a peak is only known to be beyond the ladder."""
-    assert a.peak and b.peak
-    low = None if pair.low is None or a.peak.side == "below" or b.peak.side == "above" else math.exp(pair.low)
-    high = (
-        None if pair.high is None or a.peak.side == "above" or b.peak.side == "below" else math.exp(pair.high)
-    )
-    return Range(math.exp(pair.value), low, high)
+def _side(f: Found) -> str:
+    sides = {peak.side for peak in _peaks(f)}
+    return sides.pop() if len(sides) == 1 else ""
 
 
-def _peak_range(f: Found) -> Range | None:
+def _peak(f: Found) -> Range | None:
     if f.peak is None:
         return None
-    found = estimate(math.log(f.peak.load), [math.log(peak.load) for peak in f.replicates])
-    low = None if found.low is None or f.peak.side == "below" else math.exp(found.low)
-    high = None if found.high is None or f.peak.side == "above" else math.exp(found.high)
-    return Range(f.peak.load, low, high)
+    found = estimate([peak.load for peak in _peaks(f)])
+    low = None if found.low is None else max(found.low, 0.0)
+    return Range(found.value, low, None if _open(f) else found.high)
+
+
+def _open(f: Found) -> bool:
+    return any(peak.side == "above" for peak in _peaks(f))
+
+
+def _compare(a: Found, b: Found | None) -> Estimate | None:
+    """Difference of two peaks, paired by replicate."""
+    if b is None or a.peak is None or b.peak is None:
+        return None
+    if _side(a) == _side(b) != "":  # beyond the ladder on the same side: nothing is known of the difference
+        return Estimate(0.0, None, None, 1.0 if len(a.replicates) > 1 else None)
+    return estimate([x.load - y.load for x, y in zip(_peaks(a), _peaks(b), strict=True)])
+
+
+def _difference(a: Found, b: Found, pair: Estimate) -> Range:
+    return Range(pair.value, None if _open(b) else pair.low, None if _open(a) else pair.high)
 
 
 def _holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -147,19 +155,12 @@ def _verdict(pair: Estimate | None, p: float | None) -> Verdict:
     return "BETTER" if pair.value > 0 else "WORSE"
 
 
-def _tied_with_best(eligible: Sequence[Found], objective: str) -> tuple[Found | None, list[Found]]:
-    """The best candidate, and all that the paired intervals cannot tell from it (itself included).
-
-    Under `gpus` only the smallest size that holds the SLOs at the trace's load takes part; when none holds
-    them, all do.
-    """
-    if objective == "gpus":
-        holding = [f for f in eligible if _holds_at_trace_load(f)]
-        fewest = min((f.candidate.n_gpus for f in holding), default=None)
-        eligible = [f for f in holding if f.candidate.n_gpus == fewest] if holding else eligible
+def _tied_with_best(found: Sequence[Found], objective: str) -> tuple[Found | None, list[Found]]:
+    """The best candidate, and all that the paired intervals cannot tell from it (itself included)."""
+    eligible = _eligible(found, objective)
     if not eligible:
         return None, []
-    best = max(eligible, key=lambda f: f.peak.load if f.peak else 0.0)
+    best = max(eligible, key=_mean_load)
     others = [f for f in eligible if f is not best]
     pairs = [_compare(f, best) for f in others]
     adjusted = _holm([pair.p if pair else None for pair in pairs])
@@ -167,12 +168,32 @@ def _tied_with_best(eligible: Sequence[Found], objective: str) -> tuple[Found | 
     return best, [best, *tied]
 
 
-def _holds_at_trace_load(f: Found) -> bool:
+def _eligible(found: Sequence[Found], objective: str) -> Sequence[Found]:
+    """Who may be recommended: those that hold the objectives at the trace's own load, or all when none does.
+
+    Under `gpus` they must do so with confidence, and only the smallest size takes part.
+    """
+    if objective == "gpus":
+        sure = [f for f in found if _holds_at_trace_load(f)]
+        fewest = min((f.candidate.n_gpus for f in sure), default=None)
+        return [f for f in sure if f.candidate.n_gpus == fewest] or found
+    return [f for f in found if _holds_on_trace(f)] or found
+
+
+def _mean_load(f: Found) -> float:
+    peak = _peak(f)
+    return peak.value if peak else 0.0
+
+
+def _holds_on_trace(f: Found) -> bool:
     at_trace_load = f.at.get(0)
-    if at_trace_load is None or at_trace_load.score is None or at_trace_load.score < 0:
-        return False
-    peak = _peak_range(f)
-    return peak is not None and (peak.low is None or peak.low >= 1.0)
+    return at_trace_load is not None and at_trace_load.score is not None and at_trace_load.score >= 0
+
+
+def _holds_at_trace_load(f: Found) -> bool:
+    """Also at the lower end of the peak's interval."""
+    peak = _peak(f)
+    return _holds_on_trace(f) and peak is not None and (peak.low is None or peak.low >= 1.0)
 
 
 def _cost(row: Row) -> tuple[float, ...] | tuple[int, float, int, str]:

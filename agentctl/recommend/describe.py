@@ -71,8 +71,10 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
         "gpus": candidate.n_gpus,
         "price_per_hour": candidate.price_per_hour,
         "signals": list(candidate.policy.sees),
-        "peak": None if row.peak is None else row.peak.value,  # in multiples of the trace's load
-        "peak_is": "found" if found.peak and not found.peak.side else found.peak.side if found.peak else None,
+        "peak": None
+        if row.peak is None
+        else row.peak.value,  # multiples of the trace's load, as all loads here
+        "peak_is": None if row.peak is None else row.side or "found",
         "interval": _interval(row.peak),
         "peak_sessions_per_min": _times(row.peak.value if row.peak else None, told.rate_per_min),
         "interval_sessions_per_min": _interval(row.peak, told.rate_per_min),
@@ -81,6 +83,7 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
         "is_current": row.is_current,
         "tied_with_best": row.tied,
         "holds_at_trace_load": row.holds,
+        "trace_peak": None if found.peak is None else {"load": found.peak.load, "side": found.peak.side},
         "replicate_peaks": [{"load": peak.load, "side": peak.side} for peak in found.replicates],
         "at_load": [
             {"load": told.ladder.load(rung), **measured._asdict()}
@@ -92,7 +95,7 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
 def _difference(row: Row) -> dict[str, Any] | None:
     if row.difference is None:
         return None
-    return {"ratio": row.difference.value, "interval": _interval(row.difference), "p_adjusted": row.p}
+    return {"peak": row.difference.value, "interval": _interval(row.difference), "p_adjusted": row.p}
 
 
 def _key(row: Row) -> dict[str, Any]:
@@ -111,12 +114,13 @@ def _times(value: float | None, scale: float | None) -> float | None:
 
 def _verdict(told: Told) -> Section:
     rate, several = told.rate_per_min, len({row.candidate.engines for row in told.decision.rows}) > 1
-    scale, unit, name = (1.0, "ratio", "peak / trace") if rate is None else (rate, "per_min", "peak sessions")
+    scale, name = (1.0, "peak / trace") if rate is None else (rate, "peak sessions")
+    unit: Unit = "ratio" if rate is None else "per_min"
     head: list[tuple[str, Unit]] = [("policy", "")]
     head += [("engines", "count")] if several else []
     head += [(name, unit), ("low", unit), ("high", unit)]  # type: ignore[list-item]
     head += [
-        ("against current", "ratio"),
+        ("against current", unit),
         ("TTFT p95", "s"),
         ("TPOT p95", "s"),
         ("hit", "ratio"),
@@ -133,7 +137,7 @@ def _verdict(told: Told) -> Section:
                 None if row.peak is None else peak.value * scale,
                 _times(peak.low, scale),
                 _times(peak.high, scale),
-                row.difference.value if row.difference else None,
+                row.difference.value * scale if row.difference else None,
                 at.ttft_p95_s if at else None,
                 at.tpot_p95_s if at else None,
                 at.hit_ratio if at else None,

@@ -92,12 +92,12 @@ Measure = Callable[[int], Measured]  # of a rung
 
 
 def search(
-    measure: Measure, ladder: Ladder, start: int, stride: int, margin: int = 1
+    measure: Measure, ladder: Ladder, start: int, stride: int
 ) -> tuple[Peak | None, dict[int, Measured]]:
     """The peak load, and every rung that was measured on the way.
 
-    Walks in strides until the objectives hold below and fail above, halves the bracket down to neighbouring
-    rungs, and looks `margin` rungs further on both sides, so that a lucky rung is pooled with its neighbours.
+    Walks in strides until the objectives hold below and fail above, then halves the bracket down to
+    neighbouring rungs.
     """
     at: dict[int, Measured] = {}
 
@@ -127,7 +127,5 @@ def search(
             low = middle
         else:
             high = middle
-    for rung in range(max(low - margin, ladder.bottom), min(high + margin, ladder.top) + 1):
-        holds(rung)
     scores = {ladder.load(rung): found.score for rung, found in at.items() if found.score is not None}
     return peak_load(scores), at

@@ -1,8 +1,8 @@
 """Peaks, intervals and comparisons from paired replicates.
 
 A replicate is a resampled workload that every candidate meets at every load; differences are taken inside a
-replicate. The value of the trace itself is the estimate, the spread over replicates its error: the outputs of
-one run are never resampled, since they depend on each other through the queues.
+replicate. Their mean is the estimate, their spread its error: the outputs of one run are never resampled,
+since they depend on each other through the queues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Peak(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value of the whole trace with its 95 % normal interval (Student's t); None: unknown or open."""
+    """A mean over replicates with its 95 % interval (Student's t); None: unknown or open at that end."""
 
     value: float
     low: float | None
@@ -66,20 +66,23 @@ def peak_load(scores: dict[float, float]) -> Peak:
     return Peak(loads[k] * (loads[k + 1] / loads[k]) ** float(share))
 
 
-def estimate(value: float, replicates: Sequence[float]) -> Estimate:
-    """`value` of the whole trace with the spread of its replicates; fewer than 2 give no interval.
+def estimate(replicates: Sequence[float]) -> Estimate:
+    """The mean of resampled workloads and how far it may be from what the workload's source would give.
 
-    Normal form: value +- t(R - 1) * sd. Percentile intervals of so few replicates cover too little.
+    A resample errs about the trace as the trace errs about its source, so their mean errs by the standard
+    deviation of one replicate, times sqrt(1 + 1/R): more replicates measure that error better, only more data
+    makes it smaller. Normal form; percentile intervals of so few cover too little. One gives no interval.
     """
     n = len(replicates)
+    mean = math.fsum(replicates) / n
     if n < 2:
-        return Estimate(value, None, None, None)
-    sd = float(np.std(replicates, ddof=1))
-    half = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * sd
-    p = 1.0 if value == 0 else 0.0  # without spread only an exact tie is a tie
-    if sd > 0:
-        p = 2 * float(stats.t.sf(abs(value) / sd, n - 1))
-    return Estimate(value, value - half, value + half, p)
+        return Estimate(mean, None, None, None)
+    error = float(np.std(replicates, ddof=1)) * math.sqrt(1 + 1 / n)
+    half = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * error
+    p = 1.0 if mean == 0 else 0.0  # without spread only an exact tie is a tie
+    if error > 0:
+        p = 2 * float(stats.t.sf(abs(mean) / error, n - 1))
+    return Estimate(mean, mean - half, mean + half, p)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -90,8 +93,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = worst
     return adjusted
-
-
-def log_ratio(a: float, b: float) -> float:
-    """ln(a/b): differences of peaks are relative, and symmetric in a and b."""
-    return math.log(a / b)

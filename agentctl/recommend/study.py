@@ -15,9 +15,9 @@ from agentctl.slo import Slo
 W = TypeVar("W")  # a workload
 R = TypeVar("R")
 
-LEAST_REPLICATES, MOST_REPLICATES = 8, 20
+LEAST_REPLICATES, MOST_REPLICATES = 6, 20
 RUNS_PER_REPLICATE = 3  # what a search costs that starts near its peak
-BUDGET = 30_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
+BUDGET = 20_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
 
 
 def study(
@@ -45,9 +45,8 @@ def study(
         def measure(rung: int) -> Measured:
             return measured(run(candidate, workload_at(task.replicate, ladder.load(rung))), slos)
 
-        if task.replicate == 0:
-            return search(measure, ladder, task.start, stride=RUNGS_PER_DOUBLING, margin=1)
-        return search(measure, ladder, task.start, stride=1, margin=0)
+        stride = RUNGS_PER_DOUBLING if task.replicate == 0 else 1
+        return search(measure, ladder, task.start, stride)
 
     tasks = [_Task(c, 0, start=0) for c in range(len(candidates))]
     results = _watched(in_order(search_one, tasks, workers), len(tasks), 0.0, 0.3, "the trace", progress)

@@ -21,22 +21,22 @@ def load(value: float, rate_per_min: float | None) -> str:
     return f"{value * rate_per_min:.3g} sessions/min"
 
 
-def peak(row: Row, rate_per_min: float | None) -> str:
-    assert row.peak is not None and row.found.peak is not None
-    text = load(row.peak.value, rate_per_min)
-    side = row.found.peak.side
-    if side:
-        word = "at least" if side == "above" else "less than"
-        return f"{word} {text}, {'all' if side == 'above' else 'none'} that was tried"
-    if row.peak.low is None or row.peak.high is None:
-        return text
-    return f"{text} (95 % interval {interval(row.peak, rate_per_min or 1.0)})"
+def carries(row: Row, rate_per_min: float | None) -> str:
+    """`smetric on 4 engines carries 2.1 sessions/min (95 % interval 1.8 to 2.4) within the objectives`."""
+    assert row.peak is not None
+    who, text = f"{row.candidate.name} on {engines(row)}", load(row.peak.value, rate_per_min)
+    if row.side == "above":
+        return f"{who} holds the objectives at every load that was tried, up to {text}"
+    if row.side == "below":
+        return f"{who} holds the objectives at no load that was tried, down to {text}"
+    if row.peak.low is None:
+        return f"{who} carries {text} within the objectives"
+    return f"{who} carries {text} (95 % interval {interval(row.peak, rate_per_min)}) within the objectives"
 
 
-def interval(value: Range, scale: float = 1.0) -> str:
-    low = "open" if value.low is None else f"{value.low * scale:.3g}"
-    high = "open" if value.high is None else f"{value.high * scale:.3g}"
-    return f"{low} to {high}"
+def interval(value: Range, rate_per_min: float | None) -> str:
+    scale = rate_per_min or 1.0
+    return " to ".join("open" if end is None else f"{end * scale:.3g}" for end in (value.low, value.high))
 
 
 def statement(decision: Decision, current: str, rate_per_min: float | None) -> str:
@@ -44,33 +44,31 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
     row = decision.chosen
     if row is None or row.peak is None:
         return "No decision: the objectives count no request of this trace."
-    carries = (
-        f"{row.candidate.name} on {engines(row)} carries {peak(row, rate_per_min)} within the objectives"
-    )
+    told = carries(row, rate_per_min)
     if decision.n_replicates < 2:
-        return f"Not evaluated: {carries}, but one run has no error; no candidate is preferred."
+        return f"Not evaluated: {told}, but one run has no error; no candidate is preferred."
     if decision.clear:
-        return f"{carries}{_against(row, current)}."
+        return f"{told}{_against(row, current, rate_per_min)}."
     tied = [other.candidate.name for other in decision.tied if other is not row]
     names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
     return (
         f"There is no clear winner: {row.candidate.name} cannot be told from {names}, and is recommended as "
         f"the cheapest of them (fewest GPUs, then price, then signals needed). "
-        f"{carries[0].upper()}{carries[1:]}{_against(row, current)}."
+        f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}."
     )
 
 
-def _against(row: Row, current: str) -> str:
+def _against(row: Row, current: str, rate_per_min: float | None) -> str:
     if row.is_current:
         return f"; it is {current}, the policy compared with"
     if row.difference is None or row.verdict == "NOT EVALUATED":
         return ""
     if row.verdict == "NOT DISTINGUISHABLE":
         return f", not distinguishable from {current}"
-    change = row.difference.value - 1
-    low, high = row.difference.low, row.difference.high
-    ends = " to ".join("open" if end is None else f"{100 * (end - 1):+.0f} %" for end in (low, high))
-    return f", {percent(abs(change))} {'more' if change > 0 else 'less'} than {current} ({ends})"
+    change = row.difference.value
+    text = load(abs(change), rate_per_min)
+    word = "more" if change > 0 else "less"
+    return f", {text} {word} than {current} (difference {interval(row.difference, rate_per_min)})"
 
 
 def reasons(chosen: Row, other: Row, rung: int, load_text: str) -> tuple[str, ...]:

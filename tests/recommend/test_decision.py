@@ -53,9 +53,10 @@ def test_a_gap_beyond_the_paired_noise_is_better_and_clear():
     assert decision.clear
     assert decision.chosen.candidate.name == "smetric"
     row = decision.rows[0]
-    assert row.difference.value == pytest.approx(2.0 / 1.5)
-    assert 1 < row.difference.low < 4 / 3 < row.difference.high
+    assert row.difference.value == pytest.approx(0.5, rel=0.1)
+    assert 0 < row.difference.low < 0.5 < row.difference.high
     assert row.peak.low < 2.0 < row.peak.high
+    assert row.difference.high - row.difference.low < 0.5 * (row.peak.high - row.peak.low)  # pairing pays
 
 
 def test_a_worse_candidate_is_told():
@@ -67,6 +68,14 @@ def test_among_ties_the_one_with_the_fewest_signals_wins_not_the_point_estimate(
     assert not decision.clear
     assert len(decision.tied) == 3
     assert decision.chosen.candidate.name == "round-robin"
+
+
+def test_who_misses_the_objectives_on_the_trace_itself_is_not_recommended_while_another_holds_them():
+    founds = three(1.01, 1.0, 0.999)
+    founds[2].at[0] = FAILS  # round-robin, the cheapest
+    decision = decide(founds, "round-robin")
+    assert decision.chosen.candidate.name == "lmetric"
+    assert {row.candidate.name for row in decision.tied} == {"smetric", "lmetric"}
 
 
 def test_equal_signals_are_decided_by_name():
@@ -91,7 +100,7 @@ def test_two_candidates_above_the_ladder_cannot_be_told_apart():
     decision = decide(founds, "round-robin")
     row = decision.rows[0]
     assert row.verdict == "NOT DISTINGUISHABLE"
-    assert (row.peak.low, row.peak.high) == (4.0, None)
+    assert (row.side, row.peak.value, row.peak.high) == ("above", 4.0, None)
     assert (row.difference.low, row.difference.high) == (None, None)
 
 
@@ -113,8 +122,8 @@ def test_a_candidate_is_compared_with_the_current_policy_on_as_many_engines():
         for name, peak in (("smetric", 0.6), ("round-robin", 0.3))
     ]
     decision = decide(founds, "round-robin")
-    ratios = [row.difference.value for row in decision.rows if not row.is_current]
-    assert ratios == pytest.approx([2.0, 2.0])
+    gains = [row.difference.value for row in decision.rows if not row.is_current]
+    assert gains == pytest.approx([0.3 * 2, 0.3 * 4], rel=0.1)
     assert decision.chosen.candidate.engines == 4
 
 

@@ -39,29 +39,36 @@ def test_the_peak_is_one_of_the_loads_tried_or_between_them(scores):
     assert loads[0] <= peak_load(dict(zip(loads, scores, strict=True))).load <= loads[-1]
 
 
-def test_the_interval_covers_a_normal_value_as_often_as_it_says():
+def test_the_interval_covers_the_source_as_often_as_it_says():
+    """A trace errs about its source, resamples err about the trace in the same way."""
     rng = np.random.default_rng(7)
     hits = 0
     for _ in range(2000):
-        value, *replicates = rng.normal(3.0, 2.0, size=9)
-        found = estimate(value, replicates)
+        trace = rng.normal(3.0, 2.0)
+        found = estimate(rng.normal(trace, 2.0, size=6))
         hits += found.low <= 3.0 <= found.high
     assert abs(hits / 2000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)
 
 
+def test_more_replicates_do_not_make_a_trace_longer():
+    rng = np.random.default_rng(8)
+    few, many = estimate(rng.normal(0, 1, size=50)), estimate(rng.normal(0, 1, size=5000))
+    assert many.high - many.low > 0.8 * (few.high - few.low)
+
+
 def test_one_replicate_gives_no_interval():
-    assert estimate(1.0, [1.0]) == (1.0, None, None, None)
+    assert estimate([1.0]) == (1.0, None, None, None)
 
 
 def test_p_and_interval_say_the_same():
-    for value in np.linspace(-3, 3, 25):
-        found = estimate(value, [0.0, 1.0, -1.0, 0.5])
+    for shift in np.linspace(-3, 3, 25):
+        found = estimate([shift, 1.0 + shift, shift - 1.0, 0.5 + shift])
         assert (found.p < ALPHA) == (found.low > 0 or found.high < 0)
 
 
 def test_without_spread_only_an_exact_tie_is_a_tie():
-    assert estimate(0.0, [0.0, 0.0]).p == 1.0
-    assert estimate(0.1, [0.1, 0.1]).p == 0.0
+    assert estimate([0.0, 0.0]).p == 1.0
+    assert estimate([0.1, 0.1]).p == 0.0
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4))
