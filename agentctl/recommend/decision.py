@@ -55,6 +55,11 @@ class Row:
     def candidate(self) -> Candidate:
         return self.found.candidate
 
+    @property
+    def holds_on_trace(self) -> bool:
+        """At the trace's own load, in the run of the trace itself."""
+        return _holds_on_trace(self.found)
+
 
 @dataclass(frozen=True)
 class Decision:

@@ -40,6 +40,7 @@ def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
         "schema": RECOMMEND_SCHEMA,
         **head,
         "slo": list(told.slos),
+        "warnings": list(_warnings(told)),
         "objective": {"name": decision.objective, "formula": OBJECTIVES[decision.objective]},
         "verdict": {
             "policy": chosen.candidate.name if chosen else None,
@@ -82,7 +83,8 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
         "verdict": row.verdict,
         "is_current": row.is_current,
         "tied_with_best": row.tied,
-        "holds_at_trace_load": row.holds,
+        "holds_at_trace_load": row.holds_on_trace,
+        "holds_at_trace_load_with_confidence": row.holds,
         "trace_peak": None if found.peak is None else {"load": found.peak.load, "side": found.peak.side},
         "replicate_peaks": [{"load": peak.load, "side": peak.side} for peak in found.replicates],
         "at_load": [
@@ -129,14 +131,14 @@ def _verdict(told: Told) -> Section:
     rows: list[tuple[Value, ...]] = []
     for row in told.decision.rows:
         at = row.found.at.get(0)
-        peak = row.peak or Range(float("nan"), None, None)
+        low, value, high = _shown(row)
         rows.append(
             (
                 row.candidate.name,
                 *([row.candidate.engines] if several else []),
-                None if row.peak is None else peak.value * scale,
-                _times(peak.low, scale),
-                _times(peak.high, scale),
+                _times(value, scale),
+                _times(low, scale),
+                _times(high, scale),
                 row.difference.value * scale if row.difference else None,
                 at.ttft_p95_s if at else None,
                 at.tpot_p95_s if at else None,
@@ -146,9 +148,24 @@ def _verdict(told: Told) -> Section:
         )
     best = {} if told.decision.chosen is None else {0: told.decision.rows.index(told.decision.chosen)}
     table = Table(tuple(head), tuple(rows), "Times and hits are at the trace's load", best)
-    loud = [check for check in told.checks if check.status == "FAIL"]
-    warnings = tuple(f"{check.id} failed: {check.finding}" for check in loud)
-    return Section("verdict", "Verdict", told.statement, tables=(table,), warnings=warnings)
+    return Section("verdict", "Verdict", told.statement, tables=(table,), warnings=_warnings(told))
+
+
+def _warnings(told: Told) -> tuple[str, ...]:
+    failed = [f"{check.id} failed: {check.finding}" for check in told.checks if check.status == "FAIL"]
+    hopeless = words.out_of_reach(told.decision)
+    return (*failed, *([hopeless] if hopeless else []))
+
+
+def _shown(row: Row) -> tuple[float | None, float | None, float | None]:
+    """Low end, peak and high end for the table; beyond the loads that were tried only one end is known."""
+    if row.peak is None:
+        return None, None, None
+    if row.side == "above":
+        return row.peak.value, None, None
+    if row.side == "below":
+        return None, None, row.peak.value
+    return row.peak.low, row.peak.value, row.peak.high
 
 
 def contest(told: Told) -> tuple[Row, Row, int] | None:

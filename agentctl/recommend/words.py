@@ -45,16 +45,41 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
     if row is None or row.peak is None:
         return "No decision: the objectives count no request of this trace."
     told = carries(row, rate_per_min)
+    missed = _missing(decision)
     if decision.n_replicates < 2:
         return f"Not evaluated: {told}, but one run has no error; no candidate is preferred."
     if decision.clear:
-        return f"{told}{_against(row, current, rate_per_min)}."
+        return f"{told}{_against(row, current, rate_per_min)}.{missed}"
     tied = [other.candidate.name for other in decision.tied if other is not row]
     names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
     return (
         f"There is no clear winner: {row.candidate.name} cannot be told from {names}, and is recommended as "
         f"the cheapest of them (fewest GPUs, then price, then signals needed). "
-        f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}."
+        f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}.{missed}"
+    )
+
+
+def _missing(decision: Decision) -> str:
+    """Who misses the objectives at the trace's own load, when the chosen one holds them there."""
+    assert decision.chosen is not None
+    size = decision.chosen.candidate.engines
+    fits = {row.candidate.name: row.holds_on_trace for row in decision.rows if row.candidate.engines == size}
+    names = [name for name, holds in fits.items() if not holds]
+    if not names or not decision.chosen.holds_on_trace:
+        return ""
+    return f" At the trace's own load {_and(names)} {'misses' if len(names) == 1 else 'miss'} the objectives."
+
+
+def out_of_reach(decision: Decision) -> str | None:
+    """A warning when in some replicates no candidate holds the objectives at any load."""
+    by_replicate = zip(*(row.found.replicates for row in decision.rows if row.peak), strict=True)
+    hopeless = sum(all(peak.side == "below" for peak in peaks) for peaks in by_replicate)
+    if not hopeless:
+        return None
+    return (
+        f"in {hopeless} of {count(decision.n_replicates, 'resampled workload')} no candidate holds the "
+        "objectives at any load: there the objectives decide, not the policy (a long cold prompt may be out "
+        "of reach even for an idle engine); a smaller share or a looser limit would tell candidates apart"
     )
 
 

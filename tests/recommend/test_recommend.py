@@ -126,7 +126,9 @@ def test_the_fewest_gpus_are_found(trace):
         trace, cluster=CLUSTER, slos=["ttft p90 < 2s"], replicates=2, policies=["least-loaded"],
         engines=[1, 2, 8], objective="gpus", current="least-loaded",
     )  # fmt: skip
-    holding = [c["engines"] for c in result.document["candidates"] if c["holds_at_trace_load"]]
+    holding = [
+        c["engines"] for c in result.document["candidates"] if c["holds_at_trace_load_with_confidence"]
+    ]
     assert 8 in holding
     assert result.document["verdict"]["engines"] == min(holding)
 

@@ -1,0 +1,83 @@
+"""The words of a verdict on decisions that are given."""
+
+import numpy as np
+
+from agentctl.policies.base import load_policy
+from agentctl.recommend import words
+from agentctl.recommend.decision import decide
+from agentctl.recommend.search import Candidate, Found, Measured
+from agentctl.recommend.statistics import Peak
+
+NOISE = np.random.default_rng(1).normal(0, 0.05, size=12)
+AT = Measured(
+    **{**dict.fromkeys(Measured._fields), "score": 0.1, "attained": 0.98, "requests": 9, "rejected": 0}
+)
+
+
+def found(name, load, n=12, side="", at=AT):
+    candidate = Candidate(name, load_policy(name), 4, 4, None)
+    peaks = [Peak(load + (0 if side else noise), side) for noise in NOISE[:n]]
+    return Found(candidate, {0: at}, Peak(load, side), peaks)
+
+
+def statement(*founds, current="round-robin", rate=60.0):
+    return words.statement(decide(founds, current), current, rate)
+
+
+def test_a_clear_winner_comes_first_with_its_interval_and_its_gain():
+    text = statement(found("smetric", 2.0), found("round-robin", 1.0))
+    assert text.startswith("smetric on 4 engines carries 12")
+    assert "sessions/min (95 % interval" in text
+    assert "60 sessions/min more than round-robin (difference 60 to 60)" in text
+
+
+def test_no_clear_winner_is_said_in_those_words_with_the_reason_for_the_choice():
+    text = statement(found("smetric", 1.0), found("lmetric", 1.0), found("round-robin", 1.0))
+    assert text.startswith("There is no clear winner: round-robin cannot be told from smetric and lmetric")
+    assert "cheapest" in text
+
+
+def test_a_load_without_a_rate_is_a_multiple_of_the_trace():
+    assert "2.01 times the trace's load" in statement(found("smetric", 2.0), rate=None)
+
+
+def test_beyond_the_ladder_no_number_is_claimed():
+    up = statement(found("smetric", 4.0, side="above"), found("round-robin", 1.0))
+    assert "holds the objectives at every load that was tried, up to 240 sessions/min" in up
+    down = statement(found("round-robin", 0.125, side="below"))
+    assert "at no load that was tried, down to 7.5 sessions/min" in down
+
+
+def test_who_misses_at_the_load_of_the_trace_is_named():
+    misses = found("round-robin", 0.8, at=AT._replace(score=-0.1))
+    assert statement(found("smetric", 2.0), misses).endswith(
+        "At the trace's own load round-robin misses the objectives."
+    )
+
+
+def test_one_run_is_not_an_evaluation():
+    assert statement(found("smetric", 2.0, n=0), found("round-robin", 1.0, n=0)).startswith("Not evaluated")
+
+
+def test_objectives_out_of_reach_are_told_from_policies_that_fail():
+    both = [found(name, 0.125, side="below") for name in ("smetric", "round-robin")]
+    assert words.out_of_reach(decide(both, "round-robin")).startswith("in 12 of 12 resampled workloads")
+    one = [found("smetric", 1.0), found("round-robin", 0.125, side="below")]
+    assert words.out_of_reach(decide(one, "round-robin")) is None
+
+
+def test_reasons_say_only_what_differs():
+    better = found("smetric", 2.0, at=AT._replace(hit_ratio=0.9, imbalance_prefill=1.2))
+    worse = found("round-robin", 1.0, at=AT._replace(hit_ratio=0.5, imbalance_prefill=1.2))
+    rows = decide([better, worse], "round-robin").rows
+    said = words.reasons(rows[0], rows[1], 0, "60 sessions/min")
+    assert said[1:] == ("smetric finds 90.0 % of the prompt tokens in cache, round-robin 50.0 %",)
+    same = decide([better, found("lmetric", 1.0, at=better.at[0])], "lmetric").rows
+    assert words.reasons(same[0], same[1], 0, "60 sessions/min") == (
+        "at 60 sessions/min smetric and lmetric do the same",
+    )
+
+
+def test_few_replicates_are_called_rough():
+    assert "rough" in words.replicates(6)
+    assert "rough" not in words.replicates(20)
