@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from agentctl.trace import Trace
 
 SIMULATE_SCHEMA = "agentctl/simulate/1"
+COUNTED = {  # keys of Workload.counts
+    "causal_fallback": "later turns that follow the log's clock, because no end before them is known",
+    "cut_short": "aborted or timed-out requests, run with the output they got",
+    "output_0_as_1": "outputs of no token, run as one token",
+}
 
 
 def run_simulation(
@@ -126,7 +131,8 @@ def assumptions(workload: Workload, cluster: Cluster) -> tuple[str, ...]:
         "closed-loop": "a fixed number of sessions is in flight, gaps as logged",
     }
     said = [f"replay {workload.replay}: {modes[workload.replay]}"]
-    said += [f"{reason.replace('_', ' ')}: {n:,}" for reason, n in sorted(workload.counts.items()) if n]
+    for key, n in sorted(workload.counts.items()):
+        said.append(f"{COUNTED.get(key, key.replace('_', ' '))}: {n:,}")
     for pool in cluster.pools:
         profile = pool.profile
         origin = (

@@ -9,6 +9,7 @@ from oracles.datasets import write_dataset
 from agentctl.cluster import parse_cluster
 from agentctl.errors import ConfigError, OutputError, UsageError
 from agentctl.files import canonical_json
+from agentctl.policies.base import policy_names
 from agentctl.result import read_result
 from agentctl.simulate import run_simulation
 
@@ -73,6 +74,14 @@ def test_another_policy_and_its_parameters_override_the_clusters_router(trace, c
     assert document["policy"] == "smetric"
     assert document["params"]["slack"] == 0.5
     assert document["params"]["c_linear"] == 1e-3  # the profile's
+
+
+def test_with_one_engine_all_policies_agree(trace, cluster):
+    results = [run_simulation(trace, cluster.with_engines(1), policy=name) for name in policy_names()]
+    assert len(results) >= 5
+    for result in results[1:]:
+        assert result.document["metrics"] == results[0].document["metrics"]
+        assert result.outcome.equals(results[0].outcome)
 
 
 def test_the_same_input_and_seed_give_the_same_bytes(trace, cluster):
