@@ -130,8 +130,8 @@ def convert_all(convert: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any
     texts = pa.array(cells, pa.string())
     try:
         if convert is whole:
-            # Arrow reads 0x10, too
-            return list(texts.cast(pa.int64()).to_pylist()) if pc.all(pc.utf8_is_decimal(texts)).as_py() else None
+            numbers: list[Any] = texts.cast(pa.int64()).to_pylist()
+            return numbers if pc.all(pc.utf8_is_decimal(texts)).as_py() else None  # Arrow reads 0x10, too
         if pc.min(pc.utf8_length(texts)).as_py() < len("2023-11-16 18:17:03"):
             return None  # Arrow takes dates without a time
         times = texts.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
