@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from agentctl import __version__
-from agentctl.cluster import Cluster, check_simulated, cluster_of, load_cluster
+from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import UsageError
 from agentctl.metrics import Run
-from agentctl.policies.base import Policy, policy_names
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
+from agentctl.recommend.candidates import base_cluster, candidates_of
 from agentctl.recommend.decision import OBJECTIVES, Decision, decide
 from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder
@@ -23,14 +22,12 @@ from agentctl.recommend.study import study
 from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
-from agentctl.simulate import assumptions, cluster_facts, policy_of, trace_facts
+from agentctl.simulate import assumptions, cluster_facts, trace_facts
 from agentctl.slo import parse_slos
 from agentctl.toml import suggestion
 from agentctl.trace import Trace
 from agentctl.workload import Workload, compile_workload, resample, scale_load, take_sessions
 
-DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
-REFERENCE = "round-robin"  # when the current policy is not given
 RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
 )  # an eighth to REFUSED times the log's load
@@ -70,7 +67,7 @@ def recommend(
     """
     if objective not in OBJECTIVES:
         raise UsageError("unknown objective", place=objective, hint=suggestion(objective, OBJECTIVES))
-    base = _cluster(profile, cluster)
+    base = base_cluster(profile, cluster)
     check_simulated(base)
     sizes = sorted(set(engines)) or [base.n_engines]
     clusters = {n: base.with_engines(n) if n != base.n_engines else base for n in sizes}
@@ -80,7 +77,7 @@ def recommend(
         raise UsageError(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
         )
-    candidates, reference = _candidates(clusters, policies, current)
+    candidates, reference = candidates_of(clusters, policies, current)
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
 
@@ -99,6 +96,7 @@ def recommend(
     status, lead, exit_code = _status(decision, checks, strict)
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
+    method = (words.replicates(decision.n_replicates), *_method(recorded))
     told = describe.Told(
         decision=decision,
         checks=checks,
@@ -108,13 +106,14 @@ def recommend(
         rate_per_min=rate,
         status=status,
         statement=lead + words.statement(decision, called, rate),
-        assumptions=(
-            words.replicates(decision.n_replicates),
-            *_method(recorded),
-            *assumptions(workload, base),
-        ),
+        assumptions=(*method, *assumptions(workload, base)),
     )
-    head = {
+    head = {**_provenance(workload, base, seed), "exit_code": exit_code}
+    return RunResult(describe.document(told, head), describe.sections(told), exit_code)
+
+
+def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:
+    return {
         "agentctl_version": __version__,
         "trace": trace_facts(workload),
         "cluster": cluster_facts(base),
@@ -122,9 +121,7 @@ def recommend(
         "seed": seed,
         "requests": workload.n_requests,
         "counts": workload.counts,
-        "exit_code": exit_code,
     }
-    return RunResult(describe.document(told, head), describe.sections(told), exit_code)
 
 
 def at_load(workload: Workload, load: float, seed: int) -> Workload:
@@ -147,53 +144,6 @@ def session_rate_per_min(trace: Trace, workload: Workload) -> float | None:
     starts = workload.session_starts()
     span = float(np.ptp(starts)) if starts.size else 0.0
     return 60.0 * (starts.size - 1) / span if span > 0 else None
-
-
-def _cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
-    if cluster is None:
-        if profile is None:
-            raise UsageError(
-                "neither is given", place="--profile, --cluster", expected="at least one of them"
-            )
-        return cluster_of(profile, DEFAULT_ENGINES)
-    if profile is None:
-        return cluster
-    return replace(cluster, pools=tuple(replace(pool, profile=profile) for pool in cluster.pools))
-
-
-def _candidates(
-    clusters: Mapping[int, Cluster], policies: Sequence[str], current: str | None
-) -> tuple[list[Candidate], str]:
-    """Every policy on every size, the current one among them, and the current one's name."""
-    any_cluster = next(iter(clusters.values()))
-    chosen = {name: policy_of(any_cluster, name) for name in (policies or policy_names())}
-    reference, policy = _current(current or REFERENCE, any_cluster)
-    if reference in chosen and chosen[reference].my != policy.my:
-        reference = f"{reference} (current)"
-    chosen[reference] = policy
-    candidates = []
-    for name, policy in chosen.items():
-        for n, cluster in clusters.items():
-            candidates.append(Candidate(name, policy, n, cluster.n_gpus, cluster.price_per_hour))
-    return candidates, reference
-
-
-def _current(text: str, cluster: Cluster) -> tuple[str, Policy]:
-    """`POLICY`, `POLICY:key=value,...`, or a cluster file whose router is in use."""
-    if text.endswith(".toml"):
-        router = load_cluster(Path(text)).router
-        return router.policy, policy_of(replace(cluster, router=router))
-    name, _, pairs = text.partition(":")
-    params = {}
-    for pair in filter(None, pairs.split(",")):
-        key, _, value = pair.partition("=")
-        try:
-            params[key.strip()] = float(value)
-        except ValueError as error:
-            raise UsageError(
-                f"cannot read {pair!r}", place="--current", expected="POLICY:key=value,..."
-            ) from error
-    return name, policy_of(cluster, name, params)
 
 
 def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[str, str, int]:

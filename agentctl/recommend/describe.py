@@ -41,13 +41,19 @@ def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
         **head,
         "slo": list(told.slos),
         "warnings": list(_warnings(told)),
-        "objective": {"name": decision.objective, "formula": OBJECTIVES[decision.objective]},
+        "objective": {
+            "name": decision.objective,
+            "formula": OBJECTIVES[decision.objective],
+            "operating_load": "latencies, hits and imbalance: each load of at_load; 1 is the trace's own",
+            "counts": "tokens_per_s: output tokens of requests within all objectives",
+        },
         "verdict": {
             "policy": chosen.candidate.name if chosen else None,
             "params": plain(chosen.candidate.policy.params) if chosen else None,
             "engines": chosen.candidate.engines if chosen else None,
             "status": told.status,
             "statement": told.statement,
+            "fragile": None,  # sensitivity was not evaluated
             "reasons": list(_reasons(told)),
             "tied_with": [_key(row) for row in decision.tied if row is not chosen],
         },

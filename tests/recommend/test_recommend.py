@@ -1,5 +1,7 @@
 """`recommend` end to end on a small trace where the answer follows from the workload."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from oracles.datasets import write_dataset
@@ -8,8 +10,12 @@ from scipy import stats
 from agentctl.cluster import parse_cluster
 from agentctl.errors import UsageError
 from agentctl.files import canonical_json
+from agentctl.profile import load_profile
 from agentctl.recommend import recommend
+from agentctl.recommend.candidates import base_cluster, candidates_of
+from agentctl.recommend.compare import at_load
 from agentctl.result import read_result
+from agentctl.workload import compile_workload
 
 ENGINE = {
     "name": "main",
@@ -24,10 +30,10 @@ SLO = ["ttft p90 < 1s"]
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    """24 sessions of 4 turns in 12 minutes; a turn adds 160 tokens to a prompt of 1,600 (0.32 s cold)."""
+    """16 sessions of 4 turns in 8 minutes; a turn adds 160 tokens to a prompt of 1,600 (0.32 s cold)."""
     rng = np.random.default_rng(5)
     rows = []
-    for session, start in enumerate(np.sort(rng.uniform(0, 720, size=24))):
+    for session, start in enumerate(np.sort(rng.uniform(0, 480, size=16))):
         for turn in range(4):
             blocks = [1000 * session + block for block in range(1, 101 + 10 * turn)]
             row = {"arrival_s": float(start + 8 * turn), "session_id": f"s{session:02}", "blocks": blocks}
@@ -142,6 +148,41 @@ def test_the_current_policy_is_a_row_even_when_it_was_not_asked_for(trace):
     assert rows["smetric"]["is_current"]
     assert rows["smetric"]["params"]["slack"] == 0.5
     assert result.document["verdict"]["policy"] == "lmetric"  # a reference is never recommended
+
+
+def test_the_current_policy_may_be_the_router_of_a_cluster_file(tmp_path):
+    text = 'schema = "agentctl/cluster/1"\n[[pool]]\nname = "main"\nprofile = "h100-qwen3-8b"\n'
+    (tmp_path / "live.toml").write_text(
+        text + '[router]\npolicy = "smetric"\n[router.params]\nslack = 0.25\n'
+    )
+    found, reference = candidates_of({2: CLUSTER}, ["lmetric"], str(tmp_path / "live.toml"))
+    assert reference == "smetric"
+    assert [c.name for c in found] == ["lmetric", "smetric"]
+    assert found[1].policy.params["slack"] == 0.25
+
+
+def test_a_current_policy_with_other_parameters_is_a_row_of_its_own():
+    found, reference = candidates_of({2: CLUSTER}, ["smetric"], "smetric:slack=0.25")
+    assert reference == "smetric (current)"
+    assert [c.policy.params["slack"] for c in found] == [1.0, 0.25]
+
+
+def test_a_profile_with_a_cluster_gives_its_batch_times_to_the_clusters_limits():
+    profile = load_profile("h100-qwen3-8b")
+    pool = base_cluster(profile, CLUSTER).pools[0]
+    assert pool.profile.batch_time == profile.batch_time
+    assert pool.kv_blocks == 4000
+    assert base_cluster(profile, None).n_engines == 4
+
+
+def test_a_lower_rate_keeps_the_sessions_of_synthesised_starts_and_thins_recorded_ones(trace):
+    recorded = compile_workload(trace)
+    synthesised = dataclasses.replace(recorded, starts_synthesised=True)
+    spread = at_load(synthesised, 0.5, seed=0)
+    assert spread.n_sessions == recorded.n_sessions
+    span = np.ptp(recorded.session_starts())
+    assert np.ptp(spread.session_starts()) == pytest.approx(2 * span)
+    assert at_load(recorded, 0.5, seed=0).n_sessions < recorded.n_sessions
 
 
 @pytest.mark.parametrize(
