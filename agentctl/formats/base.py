@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.errors import UnknownFormatError
+from agentctl.errors import UnknownFormatError, UsageError
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Chunk, Source
@@ -181,6 +181,19 @@ def reader_named(name: str) -> ModuleType:
     if name not in known:
         raise UnknownFormatError(f"no format is called {name!r}", expected="one of " + ", ".join(known))
     return known[name]
+
+
+def choose_reader(source: Source, format_name: str | None, options: ReadOptions) -> ModuleType:
+    """The reader that the user names, or the one that recognises the text."""
+    if format_name is None:
+        return recognise(source, options.column_map, options.json_document)
+    if options.column_map and format_name != "generic":
+        raise UsageError(
+            f"the fields of {format_name} are known and cannot be mapped",
+            place="--map",
+            hint="--format generic reads a table by --map alone",
+        )
+    return reader_named(format_name)
 
 
 def recognise(source: Source, column_map: Mapping[str, str], json_document: bool = False) -> ModuleType:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agentctl.errors import InputError
 from agentctl.formats._columns import take
-from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, reader_named, recognise
+from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, choose_reader
 from agentctl.ingest.blocks import BlockSizes, fits_block
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
@@ -123,11 +123,7 @@ def read_file(
 ) -> FileReport:
     """Read one input with its reader; rows to `spool_path`, chains into `trie`."""
     source = Source(path)
-    reader = (
-        reader_named(format_name)
-        if format_name
-        else recognise(source, options.column_map, options.json_document)
-    )
+    reader = choose_reader(source, format_name, options)
     reading = Reading(source, Quarantine(source.name), options)
     spool, sizes, has_ids = Spool(spool_path), BlockSizes(), False
     n_record_lines = 0

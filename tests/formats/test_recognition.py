@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.errors import UnknownFormatError
+from agentctl.errors import UnknownFormatError, UsageError
 from agentctl.formats.base import Sample, reader_named, readers, recognise
 from agentctl.ingest.source import Source
 
@@ -68,6 +68,13 @@ def test_a_mapping_asks_for_the_generic_reader(tmp_path):
     path = tmp_path / "log"
     path.write_text(json.dumps(MOONCAKE_ROW) + "\n")
     assert recognise(Source(str(path)), {"arrival_ms": "timestamp"}).NAME == "generic"
+
+
+def test_a_mapping_and_a_format_that_knows_its_fields_contradict_each_other(read):
+    with pytest.raises(UsageError, match="cannot be mapped"):
+        read([MOONCAKE_ROW], format="mooncake", column_map={"arrival_ms": "timestamp"})
+    log = read([MOONCAKE_ROW], format="generic", column_map={"arrival_ms": "timestamp"})
+    assert log.column("arrival_ns") == [1_000_000]
 
 
 def test_two_formats_that_match_are_an_error_that_names_both(tmp_path, monkeypatch):
