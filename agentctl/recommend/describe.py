@@ -130,7 +130,6 @@ def _verdict(told: Told) -> Section:
     head += [
         ("against current", unit),
         ("TTFT p95", "s"),
-        ("TPOT p95", "s"),
         ("hit", "ratio"),
         ("verdict", ""),
     ]
@@ -147,7 +146,6 @@ def _verdict(told: Told) -> Section:
                 _times(high, scale),
                 row.difference.value * scale if row.difference else None,
                 at.ttft_p95_s if at else None,
-                at.tpot_p95_s if at else None,
                 at.hit_ratio if at else None,
                 "current" if row.is_current else row.verdict,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
@@ -30,17 +31,22 @@ def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> It
     if workers <= 1:
         yield from map(function, items)
         return
-    fork = multiprocessing.get_context("fork")
+    fork, others = multiprocessing.get_context("fork"), set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, mp_context=fork, initializer=_start, initargs=(function,)) as pool:
         try:
             yield from pool.map(_call, items)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:  # also Ctrl-C: nobody waits for runs that nobody wants
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
 
 
 def _start(function: Callable[[Any], Any]) -> None:
+    """Of a worker: an interrupt is the parent's business, an end is an end."""
     global _function
     _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _call(item: Any) -> Any:
