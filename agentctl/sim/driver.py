@@ -159,8 +159,6 @@ class _Run:
         hit = int(view.hit_tokens[chosen])
         engine.enqueue(Job(r, now, prompt, output, int(requests.priority[r]), names), hit)
         engine.cut()
-        if engine.ends_at == now:
-            engine.finish(now)  # a step of a run ends now, and nothing with it
         self._sent[chosen] += 1
         self._sent_prefill[chosen] += prompt - hit
         self._awaiting_first[chosen][r] = prompt - hit

@@ -1,5 +1,6 @@
 """Small random workloads on small random clusters, for the judge and for the simulator alike.
 
+Half of the cases are crowded: everything arrives at about the same time on a pool with hardly any room.
 Sessions are made of tokens, so that prefixes, partial blocks and outputs are what they would really be. Times
 and coefficients are multiples of 2^-10: sums and closed forms are exact, and ties are real ties. Pools are
 tiny, so that blocks are evicted and requests preempted.
@@ -42,11 +43,12 @@ def ticks(low: int, high: int, scale: float = TICK) -> st.SearchStrategy[float]:
 def cases(draw: st.DrawFn, exact_times: bool = True) -> Case:
     block = draw(st.sampled_from([1, 2, 4]))
     trace_block = draw(st.sampled_from([None, block, block, block * 2, block * 4, max(block // 2, 1)]))
-    requests, tokens = draw(_sessions(trace_block, exact_times))
+    crowded = draw(st.booleans())
+    requests, tokens = draw(_sessions(trace_block, exact_times, crowded))
     concurrency = draw(st.sampled_from([None, None, 1, 2]))
     longest = max(r.prompt + r.output for r in requests)
-    limits = draw(_limits(block, longest, exact_times))
-    n_engines = draw(st.integers(1, 3))
+    limits = draw(_limits(block, longest, exact_times, crowded))
+    n_engines = 1 if crowded else draw(st.integers(1, 3))
     return make_case(requests, tokens, trace_block, [limits] * n_engines, concurrency)
 
 
@@ -63,10 +65,11 @@ def make_case(
 
 @st.composite
 def _sessions(
-    draw: st.DrawFn, trace_block: int | None, exact_times: bool
+    draw: st.DrawFn, trace_block: int | None, exact_times: bool, crowded: bool
 ) -> tuple[list[Request], list[tuple[int, ...]]]:
     """Sessions of a few turns over shared system prompts: they append, compact, retry, branch, overlap."""
-    time = ticks(0, 40, 0.25) if exact_times else st.floats(0, 10)
+    scale = 2.0**-6 if crowded else 0.25
+    time = ticks(0, 40, scale) if exact_times else st.floats(0, 40 * scale)
     hashes_tails = draw(st.booleans())
     system = [tuple(range(100 * s, 100 * s + draw(st.integers(0, 12)))) for s in (1, 2)]
     fresh = iter(range(1000, 10**6))
@@ -74,7 +77,7 @@ def _sessions(
     turns: list[list[int]] = []
     for session in range(draw(st.integers(1, 5))):
         mine: list[int] = []
-        start = draw(time)
+        start = draw(st.sampled_from([0.0, 0.0, draw(time)]))
         for turn in range(draw(st.integers(1, 4))):
             before = made[draw(st.sampled_from(mine))] if turn else None
             kind = (
@@ -90,7 +93,7 @@ def _sessions(
                 base = before[3][: draw(st.integers(0, before[2].prompt))]
             n_new = draw(st.integers(0 if base else 1, 14))
             prompt = base + tuple(next(fresh) for _ in range(n_new))
-            output = draw(st.integers(1, 12))
+            output = draw(st.integers(1, 16))
             whole = prompt + tuple(next(fresh) for _ in range(output))
             release = draw(st.sampled_from([AT_ARRIVAL, AFTER_END, AFTER_END, AFTER_START])) if before else 0
             deps: tuple[int, ...] = ()
@@ -98,7 +101,7 @@ def _sessions(
                 deps = (before[1],)
                 if release == AFTER_END and len(mine) > 1 and draw(st.booleans()):
                     deps = tuple(sorted({*deps, draw(st.sampled_from(mine))}))
-            arrival = start + turn * 0.5
+            arrival = start + turn * draw(st.sampled_from([0, scale, 2 * scale]))
             request = Request(
                 prompt=len(prompt),
                 output=output,
@@ -106,7 +109,7 @@ def _sessions(
                 parent=before[1] if before and (kind != "compact" or draw(st.booleans())) else -1,
                 session=session,
                 release=release,
-                gap=draw(time) / 4 if exact_times else draw(st.floats(0, 2)),
+                gap=draw(time) / 4,
                 deps=deps,
                 priority=draw(st.integers(0, 2)),
             )
@@ -153,32 +156,39 @@ def give_chains(
 
 
 @st.composite
-def _limits(draw: st.DrawFn, block: int, longest: int, exact_times: bool) -> Limits:
+def _limits(draw: st.DrawFn, block: int, longest: int, exact_times: bool, crowded: bool) -> Limits:
     needed = -(-longest // block)
-    small = st.integers(0, 24) if exact_times else st.floats(0.01, 24)
-    c = {
-        name: draw(small) * TICK
-        for name in ("b_prefill", "b_decode", "b_context", "b_context_mixed", "b_attention", "b_past")
-    }
-    host = draw(st.sampled_from([0, 0, 1]))
+    room = st.integers(needed, needed + 4) if crowded else st.integers(max(needed - 2, 1), 3 * needed)
     return Limits(
-        kv_blocks=1 + draw(st.integers(max(needed - 2, 1), 3 * needed)),
+        kv_blocks=1 + draw(room),
         block_tokens=block,
-        max_num_batched_tokens=draw(st.sampled_from([1, 3, 8, 17, 1000])),
-        max_num_seqs=draw(st.sampled_from([1, 2, 3, 8])),
-        max_model_len=draw(st.sampled_from([None, None, longest, longest - 1])),
+        max_num_batched_tokens=draw(st.sampled_from([1000, 17, 8, 3, 1])),
+        max_num_seqs=8 if crowded else draw(st.sampled_from([1, 2, 3, 8])),
+        max_model_len=draw(st.sampled_from([None, None, None, longest, longest - 1])),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 2, 5])),
         reserve_full_prompt=draw(st.booleans()),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.125, 0.3])),
         prefix_caching=draw(st.sampled_from([True, True, True, False])),
         scheduling_policy=draw(st.sampled_from(["fcfs", "priority"])),
         prefill_schedule_interval=draw(st.sampled_from([1, 1, 2, 3])),
-        batch_time=BatchCoefficients(
-            b0=draw(st.integers(1, 64) if exact_times else st.floats(1, 64)) * TICK,
-            h0=host * draw(ticks(0, 200)),
-            h_seq=host * draw(ticks(0, 50)),
-            **c,
-        ),
+        batch_time=draw(_coefficients(exact_times)),
+    )
+
+
+@st.composite
+def _coefficients(draw: st.DrawFn, exact_times: bool) -> BatchCoefficients:
+    """Lockstep, so that steps end when requests arrive, or everything at once."""
+    if exact_times and draw(st.booleans()):
+        return BatchCoefficients(b0=draw(st.sampled_from([2.0**-6, 2.0**-4])))
+    small = st.integers(0, 24) if exact_times else st.floats(0.01, 24)
+    fixed = st.integers(1, 64) if exact_times else st.floats(1, 64)
+    slopes = ("b_prefill", "b_decode", "b_context", "b_context_mixed", "b_attention", "b_past")
+    with_host = draw(st.sampled_from([0, 0, 1]))
+    return BatchCoefficients(
+        b0=draw(fixed) * TICK,
+        h0=with_host * draw(st.integers(0, 200)) * TICK,
+        h_seq=with_host * draw(st.integers(0, 50)) * TICK,
+        **{name: draw(small) * TICK for name in slopes},
     )
 
 

@@ -5,7 +5,7 @@ large unless a test says otherwise.
 """
 
 import pytest
-from oracles.reference_simulator import Engine, Job, Limits, Names, Request
+from oracles.reference_simulator import Engine, Job, Limits, Names, Pool, Request
 
 LARGE = 1000  # blocks
 
@@ -173,3 +173,44 @@ def test_s10_an_admission_leaves_the_watermark_free(watermark, step_of_b):
     assert [step for step, plan in enumerate(steps) if plan.get("B") == 80] == [step_of_b]
     if watermark:
         assert steps == [{"A": 160}, {"A": 1}, {"A": 1}, {"B": 80}, {"B": 1}]
+
+
+# What follows was not recorded from vLLM: the rules as written, followed by hand.
+
+
+def test_prefill_runs_in_every_kth_batch_only_while_something_decodes():
+    bench = Bench(prefill_schedule_interval=3, max_num_batched_tokens=1000)
+    bench.request("A", 20, 6).request("B", 20, 2)
+    assert bench.run({0: "A", 1: "B"}) == [
+        {"A": 20}, {"A": 1}, {"A": 1}, {"A": 1, "B": 20}, {"A": 1, "B": 1}, {"A": 1},
+    ]  # fmt: skip
+
+
+def test_prefill_does_not_wait_for_its_turn_when_nothing_else_can_run():
+    bench = Bench(prefill_schedule_interval=3, max_num_batched_tokens=10).request("A", 25, 1)
+    assert bench.run({0: "A"}) == [{"A": 10}, {"A": 10}, {"A": 5}]
+
+
+def test_priority_decides_who_is_admitted_and_who_is_preempted():
+    """8 blocks: Z (worst) cannot grow and leaves; B, which came later, overtakes it and takes its blocks."""
+    bench = Bench(kv_blocks=9, max_num_batched_tokens=1000, scheduling_policy="priority")
+    bench.request("Z", 64, 3).request("A", 63, 4).request("B", 64, 1)
+    for letter, priority in zip("ZAB", (2, 0, 1), strict=True):
+        bench.requests[bench.letters.index(letter)].priority = priority
+    assert bench.run({0: "ZA", 1: "B"}) == [
+        {"A": 63, "Z": 64}, {"A": 1}, {"A": 1}, {"A": 1}, {"B": 64}, {"Z": 65}, {"Z": 1},
+    ]  # fmt: skip
+
+
+def test_an_eviction_forgets_only_its_own_copy():
+    pool = Pool(3)
+    first, second = pool.take(), pool.take()
+    pool.cache(first, "x")
+    pool.cache(second, "x")
+    assert pool.lookup(["x"]) == [first]  # the one cached first
+    pool.release([second, first])  # of a sequence: its last block is reused first
+    pool.take()  # never used before
+    pool.take()
+    assert pool.lookup(["x"]) == [second]
+    pool.take()
+    assert pool.lookup(["x"]) == []

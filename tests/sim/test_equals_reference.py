@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import reference_simulator as oracle
-from oracles.random_clusters import Case, cases
+from oracles.random_clusters import Case, cases, give_chains, make_case
+from oracles.reference_simulator import BatchCoefficients, Limits, Request
 
 from agentctl.sim.driver import simulate
 
@@ -89,3 +90,37 @@ def test_simulator_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case, w
 def test_simulator_equals_the_judge_for_arbitrary_times(case, weights):
     judged, outcome, _, _ = run_both(case, weighted(weights))
     check_equal(judged, outcome, relative=1e-9)
+
+
+def run_alike(requests, trace_block, **limits):
+    """Both simulators on one engine whose batches take 1 s; they must agree."""
+    case = make_case(requests, [], trace_block, [Limits(batch_time=BatchCoefficients(b0=1.0), **limits)])
+    judged, outcome, told, shown = run_both(case, weighted({}))
+    assert shown == told
+    check_equal(judged, outcome, relative=0.0)
+    return outcome
+
+
+def test_a_preempted_request_comes_back_to_an_empty_engine_whatever_the_watermark():
+    """20 blocks, 5 of them watermark: B is preempted with 16 tokens, and 16 + 5 never fit."""
+    requests = [Request(1, 12), Request(12, 8)]
+    outcome = run_alike(requests, None, kv_blocks=21, block_tokens=1, watermark=0.25)
+    assert outcome.preemptions.tolist() == [0, 1]
+    assert outcome.scheduled_s.tolist() == [0.0, 0.0]
+    assert outcome.done.all()
+
+
+def test_a_blocked_request_is_tried_again_when_a_running_one_fills_a_block():
+    """4 blocks of 4 tokens. The child needs all 4 and shares what its parent has filled: it fits at the step
+    that fills the parent's second block (the one on a context of 7 tokens), long before the parent ends."""
+    requests = [Request(4, 8), Request(13, 1, arrival=1.5, parent=0, session=1)]
+    give_chains(requests, [tuple(range(4)), tuple(range(13))], 4, hashes_tails=True)
+    outcome = run_alike(requests, 4, kv_blocks=5, block_tokens=4)
+    assert outcome.scheduled_s.tolist() == [0.0, 4.0]
+    assert outcome.hit_tokens.tolist() == [0, 8]
+
+
+def test_a_run_is_cut_at_the_step_that_ends_when_a_request_arrives():
+    requests = [Request(4, 8), Request(4, 1, arrival=3.0, session=1), Request(4, 1, arrival=4.5, session=2)]
+    outcome = run_alike(requests, None, kv_blocks=100, block_tokens=4)
+    assert outcome.scheduled_s.tolist() == [0.0, 3.0, 5.0]
