@@ -1,5 +1,6 @@
 """Laws that hold for every run of the simulator, whatever the workload, the cluster and the policy."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -192,3 +193,27 @@ def test_what_never_fits_is_rejected_and_its_session_goes_on():
     assert out.arrival_s.tolist() == [1.0, 3.0]
     row = out.table().slice(0, 1).to_pylist()[0]
     assert row["status"] == "rejected" and row["engine"] is None and row["finish_s"] is None
+
+
+@pytest.mark.parametrize("keys", [{"scheduler": "sglang"}, {"role": "prefill"}])
+def test_what_is_not_simulated_yet_is_refused_not_ignored(keys):
+    workload, cluster = lone()
+    other = replace(cluster, pools=(replace(cluster.pools[0], **keys),))
+    with pytest.raises(ConfigError, match="is not simulated yet"):
+        simulate(workload, other, SPREAD)
+
+
+def test_pools_of_different_block_sizes_are_refused():
+    workload, cluster = lone()
+    pools = (cluster.pools[0], replace(cluster.pools[0], name="other", block_tokens=32))
+    with pytest.raises(ConfigError, match="different block_tokens are not simulated yet"):
+        simulate(workload, replace(cluster, pools=pools), SPREAD)
+
+
+def test_engines_are_numbered_over_all_pools():
+    requests = [Request(100, 2, session=r) for r in range(4)]
+    cluster = lone()[1]
+    pools = (replace(cluster.pools[0], engines=1), replace(cluster.pools[0], name="large", engines=3))
+    table = simulate(workload_of(requests, None), replace(cluster, pools=pools), SPREAD).table()
+    assert table["engine"].to_pylist() == [0, 1, 2, 3]
+    assert table["pool"].to_pylist() == ["main", "large", "large", "large"]

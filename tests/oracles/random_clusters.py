@@ -248,3 +248,31 @@ def workload_of(requests: list[Request], trace_block: int | None, replay: str = 
         replay=replay,
         counts={},
     )
+
+
+def judge_requests(workload: Workload) -> list[Request]:
+    """A workload as the judge takes it."""
+    q, above = workload.requests, workload.tree.parent.tolist()
+
+    def chain(tip: int) -> tuple[int, ...]:
+        path = []
+        while tip:
+            path.append(tip)
+            tip = above[tip]
+        return tuple(reversed(path))
+
+    return [
+        Request(
+            prompt=int(q.prompt_tokens[r]),
+            output=int(q.output_tokens[r]),
+            arrival=float(q.arrival[r]),
+            chain=chain(int(q.tip[r])),
+            parent=int(q.parent[r]),
+            session=int(q.session[r]),
+            release=int(q.release[r]),
+            gap=float(q.gap[r]),
+            deps=tuple(q.deps[q.deps_start[r] : q.deps_start[r + 1]].tolist()),
+            priority=int(q.priority[r]),
+        )
+        for r in range(workload.n_requests)
+    ]
