@@ -1,7 +1,8 @@
 """What the documentation shows is what happens: every transcript is run, every command is documented.
 
 A transcript is a fenced block marked `console`: `$ agentctl ...` lines, each followed by what a terminal of
-100 columns then shows on stdout. A line `...` stands for any number of lines.
+100 columns then shows on stdout. A line `...` stands for any number of lines. To write all transcripts anew
+(those with `...` excepted): python tests/test_docs.py
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def shown(command: str, folder: Path) -> str:
     os.close(master)
     _, errors = run.communicate()
     assert run.returncode == 0, errors.decode()
-    return ESCAPES.sub("", output.decode()).replace("\r\n", "\n")
+    lines = ESCAPES.sub("", output.decode()).replace("\r\n", "\n").splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def matches(expected: str, output: str) -> bool:
@@ -98,3 +100,26 @@ def test_three_dots_stand_for_any_lines_and_nothing_else_is_loose():
 def test_links_inside_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def rewrite(page: Path) -> None:
+    """Replace the output of every transcript without `...` by what happens now."""
+    import tempfile
+
+    text = page.read_text()
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "sample_traces").symlink_to(ROOT / "sample_traces")
+            new = "".join(
+                f"$ {command}\n{expected}"
+                if "\n...\n" in f"\n{expected}"
+                else f"$ {command}\n{shown(command, Path(folder)).strip()}\n"
+                for command, expected in steps(block)
+            )
+        text = text.replace(block, new)
+    page.write_text(text)
+
+
+if __name__ == "__main__":
+    for each in PAGES:
+        rewrite(each)

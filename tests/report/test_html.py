@@ -126,5 +126,18 @@ def test_a_gap_in_a_curve_stays_a_gap():
     assert plotly_spec(FIGURE)["data"][0]["y"] == [0.1, None]
 
 
+@pytest.mark.parametrize(
+    ("x", "ticks"),
+    [
+        ((0.3, 4.0), {"tickvals": [0.2, 0.5, 1.0, 2.0, 5.0]}),
+        ((10.0, 1e6), {"dtick": 1}),
+    ],
+)
+def test_a_log_axis_is_labelled_in_full_numbers(x, ticks):
+    figure = Figure("load", "?", "load (per minute)", "share", (Curve("a", x, x),), "", x_log=True)
+    axis = plotly_spec(figure)["layout"]["xaxis"]
+    assert {key: axis[key] for key in ticks} == ticks
+
+
 def test_tags_in_the_name_of_a_curve_are_text_to_plotly():
     assert "<" not in plotly_spec(FIGURE)["data"][1]["name"]
