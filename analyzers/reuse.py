@@ -81,8 +81,8 @@ class Result:
 
 
 def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
-    scope = trace.meta.get("hash", {}).get("scope")
-    conflicts = int(trace.meta.get("chain_conflicts") or 0)
+    scope = (trace.meta["hash"] or {}).get("scope")
+    conflicts = int(trace.meta["chain_conflicts"])
     counted = count_requests(trace)
     if counted is None:
         return Result("the log carries no prompt blocks", None, scope, conflicts)
