@@ -57,8 +57,8 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
     trie.clear()
     names = Names(rows, suffix)
     time_origin_ns = int(rows.arrival_ns.min()) if rows.time_origin == "absolute" else None
-    arrival = (rows.arrival_ns - (time_origin_ns or 0)) / _NS
-    end = arrival + rows.floats("e2e_s")
+    arrival_ns = rows.arrival_ns - (time_origin_ns or 0)
+    arrival, end = arrival_ns / _NS, _ends(arrival_ns, rows.floats("e2e_s"))
     grouping = group(rows, arrival, end, tree, block_tokens, options)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
     warnings = [*grouping.warnings]
@@ -76,6 +76,14 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
         dropped,
         warnings,
     )
+
+
+def _ends(arrival_ns: NDArray[np.int64], e2e_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ends in seconds, NaN unknown. Added in whole nanoseconds: a request that arrives at the very instant at
+    which another ends has the same float there, and overlaps nothing."""
+    known = ~np.isnan(e2e_s)
+    lasts = np.rint(np.where(known, e2e_s, 0.0) * _NS).astype(np.int64)
+    return np.where(known, (arrival_ns + lasts) / _NS, np.nan)
 
 
 def _duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int], dict[int, str]]:

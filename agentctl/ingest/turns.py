@@ -148,7 +148,7 @@ def release(log: Log, lines: Lines, parent: I64, spawn: I64, resolution: float) 
     own = first_known(in_line, np.where(spawned, spawn, -1), in_session)
     after = np.where(overlap, before, np.where(log.agent < 0, in_session, own))
 
-    gap = log.arrival - np.where(overlap, log.arrival[after], end[after])
+    gap = np.round(log.arrival - np.where(overlap, log.arrival[after], end[after]), 9)  # logs tell ns at most
     by_log = ~overlap & (log.think >= 0) & (after == lines.previous)
     gap = np.where(by_log, log.think, np.maximum(gap, 0.0))
     kind = np.select(

@@ -240,3 +240,15 @@ def test_polars_reads_back_what_the_schema_promises(tmp_path):
     assert table["request_id"].n_unique() == trace.n_requests
     assert set(table["parent_request_id"].drop_nulls()) <= set(table["request_id"])
     assert table["ttft_s"].null_count() == trace.n_requests  # unknown is null, never 0
+
+
+def test_a_turn_at_the_very_instant_at_which_the_one_before_ended_overlaps_nothing(tmp_path):
+    # 0.1 + 0.2 > 0.3 in floats
+    lines = ["who,at,lasts,in,out", "a,0.1,0.2,10,5", "a,0.3,0.4,20,5", "a,0.7,0.1,30,5", "a,0.9,0.1,40,5"]
+    names = {"session_id": "who", "arrival_s": "at", "e2e_s": "lasts", "prompt_tokens": "in"}
+    options = IngestOptions(map={**names, "output_tokens": "out"})
+    trace = ingest([write(tmp_path / "log.csv", lines)], tmp_path / "a.trace", options).trace
+    rows = trace.requests(["arrival_s", "end_s", "gap_s", "gap_kind"])
+    assert rows["end_s"].to_list()[:3] == [0.3, 0.7, 0.8]
+    assert rows["gap_kind"].to_list() == [None, "unknown", "unknown", "unknown"]
+    assert rows["gap_s"].to_list() == [None, 0.0, 0.0, 0.1]
