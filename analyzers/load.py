@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from agentctl.analyzers.base import AnalyzeOptions
 from agentctl.analyzers.columns import floats, numbered
+from agentctl.analyzers.elapsed import elapsed, to_clock
 from agentctl.analyzers.hot_prefixes import Prefix, hot_prefixes
 from agentctl.analyzers.load_text import describe as describe
 from agentctl.present import Curve
@@ -86,7 +87,7 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
     prompt, output = floats(rows["prompt_tokens"]), floats(rows["output_tokens"])
     session = numbered(rows["session_id"])
     starts = arrival[np.unique(session, return_index=True)[1]]
-    span = float(arrival[-1] - arrival[0]) if arrival.size else 0.0
+    span = float(elapsed(arrival[-1], arrival[0])) if arrival.size else 0.0
     per_s = 1 / span if span > 0 else None
     in_flight, sessions_in_flight, reason = _concurrency(arrival, end, session)
     found = None
@@ -131,7 +132,8 @@ def _start_rate_per_min(starts: NDArray[np.float64]) -> float | None:
 
 def _peak_per_min(arrival: NDArray[np.float64]) -> float:
     """Most arrivals within any 60 s."""
-    return float((np.searchsorted(arrival, arrival + 60.0) - np.arange(arrival.size)).max())
+    since = elapsed(arrival, arrival[0])
+    return float((np.searchsorted(since, to_clock(since + 60.0)) - np.arange(since.size)).max())
 
 
 def _concurrency(
@@ -149,7 +151,7 @@ def _concurrency(
 
 def in_flight(start: NDArray[np.float64], end: NDArray[np.float64]) -> Concurrency | None:
     """Intervals that overlap, weighted by time from the first start to the last end; None without time."""
-    times = np.concatenate([start, end])
+    times = to_clock(np.concatenate([start, end]))
     order = np.argsort(times, kind="stable")
     level = np.cumsum(np.where(order < start.size, 1, -1))[:-1]
     lasts = np.diff(times[order])
@@ -165,7 +167,7 @@ def in_flight(start: NDArray[np.float64], end: NDArray[np.float64]) -> Concurren
 def _burstiness(
     arrival: NDArray[np.float64], starts: NDArray[np.float64], windows: tuple[float, ...]
 ) -> tuple[Burstiness, ...]:
-    steps = np.diff(arrival)
+    steps = elapsed(arrival[1:], arrival[:-1])
     tick = steps[steps > 0].min(initial=np.inf)  # below it, counts show the clock, not the load
     return tuple(
         Burstiness(w, *((dispersion(t, w) if w >= tick else None) for t in (arrival, starts)))
@@ -177,7 +179,7 @@ def dispersion(times: NDArray[np.float64], window: float) -> float | None:
     """Index of dispersion of counts: variance over mean per whole window, `times` in any order."""
     if times.size == 0:
         return None
-    since = times - times.min()
+    since = elapsed(times, times.min())
     n_windows = int(since.max() // window)
     if n_windows < MIN_WINDOWS:
         return None

@@ -16,6 +16,7 @@ from agentctl.analyzers.base import AnalyzeOptions
 from agentctl.analyzers.columns import floats, texts
 from agentctl.analyzers.counted import REACHED_AN_ENGINE
 from agentctl.analyzers.distribution import Distribution, cdf_curve, distribution
+from agentctl.analyzers.elapsed import DECIMALS, elapsed
 from agentctl.analyzers.locality_text import describe as describe
 from agentctl.analyzers.strands import weave
 from agentctl.analyzers.stretches import stretches
@@ -133,7 +134,7 @@ def _gaps(rows: pl.DataFrame) -> tuple[tuple[GapClass, ...], tuple[Curve, ...]]:
 
 def _start_to_start(rows: pl.DataFrame) -> pl.Series:
     step = pl.col("arrival_s").diff().over("session_id", "agent_path")
-    return rows.select(step.alias("step_s"))["step_s"].drop_nulls()
+    return rows.select(step.alias("step_s"))["step_s"].drop_nulls().round(DECIMALS)
 
 
 def _reuse(trace: Trace, rows: pl.DataFrame, block_tokens: int) -> Reuse:
@@ -150,8 +151,8 @@ def _reuse(trace: Trace, rows: pl.DataFrame, block_tokens: int) -> Reuse:
     later_used = np.bincount(found.previous, weights=blocks, minlength=n_blocks.size)
     return Reuse(
         tokens=tokens,
-        since_arrival=arrival[request] - arrival[found.previous],
-        since_end=np.maximum(arrival[request] - end[found.previous], 0.0),
+        since_arrival=elapsed(arrival[request], arrival[found.previous]),
+        since_end=np.maximum(elapsed(arrival[request], end[found.previous]), 0.0),
         tokens_at_end=np.multiply(n_blocks - later_used, block_tokens, dtype=np.float64),
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.analyzers.counted import Counted
+from agentctl.analyzers.elapsed import elapsed
 from agentctl.analyzers.prefill import shared_in_session
 from agentctl.analyzers.strands import Strands
 from agentctl.analyzers.stretches import Stretches
@@ -129,7 +130,7 @@ def interval_curve(counted: Counted, reuse: Stretches) -> tuple[dict[str, float]
 
     A quantile is the smallest interval that at least this share of the tokens does not exceed.
     """
-    interval = counted.arrival[reuse.request()] - counted.arrival[reuse.previous]
+    interval = elapsed(counted.arrival[reuse.request()], counted.arrival[reuse.previous])
     order = np.argsort(interval)
     interval, tokens = interval[order], np.cumsum(stretch_tokens(counted, reuse)[order])
     if tokens.size == 0 or tokens[-1] == 0:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.analyzers.counted import Counted
+from agentctl.analyzers.elapsed import elapsed, to_clock
 from agentctl.analyzers.stretches import Stretches
 
 WINDOWS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
@@ -38,7 +39,7 @@ def waiting_blocks(reuse: Stretches) -> NDArray[np.int64]:
 
 def working_set(counted: Counted, reuse: Stretches) -> WorkingSet:
     """Windows of one length over the trace, from its first arrival; at least one request."""
-    since_start = counted.arrival - counted.arrival[0]
+    since_start = elapsed(counted.arrival, counted.arrival[0])
     window_s = next((w for w in WINDOWS_S if since_start[-1] < w * N_WINDOWS), WINDOWS_S[-1])
     window = (since_start // window_s).astype(np.int64)
     n_windows = int(window[-1]) + 1
@@ -53,7 +54,7 @@ def working_set(counted: Counted, reuse: Stretches) -> WorkingSet:
         peak_waiting_tokens=int(waiting.max()) * counted.block_tokens,
         windows=tuple(
             Window(
-                float(counted.arrival[0] + k * window_s),
+                float(to_clock(counted.arrival[0] + k * window_s)),
                 int(touched[k]) * counted.block_tokens,
                 int(waiting[max(edges[k] - 1, 0) : edges[k + 1]].max()) * counted.block_tokens,
             )

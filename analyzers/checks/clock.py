@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from agentctl.analyzers.checks.finding import Check, Finding, Log
+from agentctl.analyzers.elapsed import elapsed
 from agentctl.analyzers.words import count, percent, seconds
 
 MANY_TIES = 0.10  # of the rows
@@ -17,7 +18,7 @@ MIN_LIFETIMES = 10  # trace length in median session lifetimes
 
 def ties(log: Log) -> Finding | None:
     arrival = log.rows["arrival_s"].to_numpy()
-    steps = np.diff(arrival)
+    steps = elapsed(arrival[1:], arrival[:-1])
     tied = int((steps == 0).sum())
     if not tied:
         return None

@@ -8,6 +8,7 @@ import polars as pl
 
 from agentctl.analyzers.checks.finding import Check, Finding, Level, Log
 from agentctl.analyzers.distribution import quantiles
+from agentctl.analyzers.elapsed import DECIMALS, elapsed
 from agentctl.analyzers.words import count, percent
 
 MANY_TRUNCATED = 0.10  # of the sessions of two or more turns
@@ -76,10 +77,10 @@ def edges(log: Log) -> Finding | None:
     began = int(cut.sum())
     if not log.is_synthesised:
         step = pl.col("arrival_s").diff().over("session_id", "agent_path")
-        steps = log.rows.select(step.alias("step"))["step"].drop_nulls().to_numpy()
+        steps = log.rows.select(step.alias("step"))["step"].drop_nulls().round(DECIMALS).to_numpy()
         patience = quantiles(steps, (0.9,))[0] if steps.size else 0.0
         last = float(log.rows["arrival_s"][-1])
-        cut |= (several["last_s"] + patience > last).to_numpy()
+        cut |= elapsed(last, several["last_s"].to_numpy()) < patience
     truncated = int(cut.sum())
     if not truncated:
         return None

@@ -161,3 +161,12 @@ def test_hot_prefixes_are_those_whose_odds_exceed_one_engine_against_the_rest(
         k, rest = firsts.count(first), len(chains) - firsts.count(first)
         hot += k >= 2 and k * (engines - 1) > rest * 1
     assert found.hot[engines] == hot
+
+
+def test_windows_and_overlaps_hold_to_the_digit_of_the_log(tmp_path):
+    rows = [{"arrival_s": round(0.1 + 0.2 * k, 1), "session_id": str(k), "e2e_s": 0.2} for k in range(301)]
+    result = analyze(write_dataset(tmp_path / "t.trace", rows), OPTIONS)
+    assert result.span_s == 60
+    assert result.peak_requests_per_min == 300  # the last comes 60 s after the first
+    assert (result.requests_in_flight.max, result.requests_in_flight.mean) == (1, 1)
+    assert result.burstiness[0].requests_dispersion == 0  # five in every second

@@ -115,3 +115,22 @@ def test_requests_that_no_engine_took_in_neither_count_nor_keep_kv(tmp_path):
     ]
     result = analyze(write_dataset(tmp_path / "t.trace", rows, block_tokens=16), OPTIONS)
     assert [t.hit_token_ratio for t in result.idle_timeouts] == [0, 0, 0.5]
+
+
+def test_limits_hold_to_the_digit_of_the_log(tmp_path):
+    # 1000.1 - 0.1 is 1000 s and not a hair more; seven sessions, so that floats err both ways
+    rows = [
+        {"arrival_s": start + at, "session_id": str(start), "blocks": [start, 1], "e2e_s": 0.0}
+        for start in (0.1, 0.2, 0.3, 0.7, 1.1, 3.3, 7.9)
+        for at in (0, 10, 110, 1110)
+    ]
+    for row in rows:
+        row["arrival_s"] = round(row["arrival_s"], 1)
+    trace = write_dataset(tmp_path / "t.trace", rows, block_tokens=16)
+    options = AnalyzeOptions(reuse_within_s=(10, 100, 1000), idle_timeouts_s=(10, 100, 1000))
+    result = analyze(trace, options)
+    assert [r.token_ratio for r in result.reuse_within] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert [t.hit_token_ratio for t in result.idle_timeouts] == pytest.approx([1 / 4, 2 / 4, 3 / 4])
+    assert (result.start_to_start_s.p10, result.start_to_start_s.p50, result.start_to_start_s.max) == (
+        10, 100, 1000,
+    )  # fmt: skip
