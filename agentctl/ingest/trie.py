@@ -161,7 +161,7 @@ def _fill_table(table, parent, hash_, n_nodes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def salt_ids(values, starts, salts):  # type: ignore[no-untyped-def]
-    """Mix each row's salt into its ids, in place: ids of different scopes can then never be equal."""
+    """Mix each row's salt into its ids, in place: ids of two scopes meet by chance only (2^-64 a pair)."""
     for row in range(salts.size):
         for k in range(starts[row], starts[row + 1]):
             x = values[k] + salts[row] * np.uint64(0x9E3779B97F4A7C15)
