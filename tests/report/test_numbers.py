@@ -61,9 +61,10 @@ def test_a_unit_of_two_words_stands_in_brackets():
 
 
 @given(st.lists(FINITE, min_size=1, max_size=6), st.sampled_from(["s", "ratio", "tokens", "per_min"]))
-def test_a_column_has_one_style_and_keeps_three_digits_of_its_largest_number(values, unit):
+def test_a_column_has_one_style_and_keeps_its_largest_number(values, unit):
+    """To three digits; shares to a tenth of a percent."""
     style = style_of(values, unit)
     largest = max(values, key=abs)
     assume(style.factor is not None)
     written = float(style.write(largest).replace(",", ""))
-    assert written == pytest.approx(largest * style.factor, rel=6e-3, abs=6e-3)
+    assert written == pytest.approx(largest * style.factor, rel=6e-3, abs=0.051 if unit == "ratio" else 6e-3)
