@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import traceback
 from typing import IO, Any
 
 from typer import TyperException
@@ -72,6 +71,8 @@ def _usage(error: Any) -> tuple[str, str | None]:
 
 def _bug(error: BaseException, out: IO[str]) -> int:
     """The trail and the type, never a value: messages of other libraries quote the data they choke on."""
+    import traceback
+
     if os.environ.get("AGENTCTL_TRACEBACK"):
         traceback.print_exception(error, file=out)
         return 1

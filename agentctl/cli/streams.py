@@ -7,26 +7,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
-from agentctl.present import Section
+if TYPE_CHECKING:
+    from agentctl.present import Section
 
 PATIENCE_S = 1.0  # work that takes less shows no progress
 REDRAW_S = 0.1
 
 
-@dataclass
 class Streams:
     """One run's output: `result` once at the end, `note` and `progress` on the way."""
 
-    json: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    out: IO[str] = field(default_factory=lambda: sys.stdout)
-    err: IO[str] = field(default_factory=lambda: sys.stderr)
+    def __init__(self, *, json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
+        self.json, self.quiet, self.verbose = json, quiet, verbose
+        self.out, self.err = sys.stdout, sys.stderr
 
     def result(self, document: dict[str, Any], sections: Sequence[Section]) -> None:
         """Print the document (with --json) or the sections."""
