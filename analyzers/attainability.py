@@ -1,8 +1,8 @@
 """Attainability: objectives that an idle engine misses. There the objective decides, not the policy.
 
 Each request alone on one engine: its prompt in chunks of the token budget, then one decode per batch. Once
-with an empty cache, once with every whole block that an earlier request of the trace had (never the prompt's
-last token: engines compute that one again).
+with an empty cache, once with every whole block that an earlier request of the trace had, and with the answer that
+the prompt goes on from (never the prompt's last token: engines compute that one again).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from agentctl.analyzers.attainability_text import describe as describe
 from agentctl.analyzers.base import AnalyzeOptions, Objective
+from agentctl.analyzers.columns import floats
 from agentctl.analyzers.counted import REACHED_AN_ENGINE
 from agentctl.analyzers.distribution import Distribution, distribution
 from agentctl.analyzers.strands import weave
@@ -27,6 +28,7 @@ NAME = "attainability"
 ORDER = 70
 
 BUCKETS = (0, 1_000, 4_000, 16_000, 64_000, 256_000)  # prompt tokens
+COLUMNS = ["request_id", "parent_request_id", "tip_node", "prompt_tokens", "output_tokens", "status"]
 EVALUATED = ("ttft", "tpot", "e2e")  # what one request alone has
 
 Floats = NDArray[np.float64]
@@ -77,7 +79,7 @@ class Alone(NamedTuple):
 
 
 def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
-    rows = trace.requests(["tip_node", "prompt_tokens", "output_tokens", "status"])
+    rows = trace.requests(COLUMNS)
     rows = rows.filter(pl.col("status").cast(pl.String).is_in(REACHED_AN_ENGINE))
     known = rows.filter(pl.col("prompt_tokens").is_not_null() & pl.col("output_tokens").is_not_null())
     reason = None
@@ -115,13 +117,34 @@ def _absent(reason: str | None, options: AnalyzeOptions, skipped: int) -> Result
 
 
 def _ideal_hit(trace: Trace, rows: pl.DataFrame, prompt: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Tokens in whole blocks that an earlier request had; a request of unknown chain hits nothing."""
+    """Tokens in whole blocks that an earlier request had, or the turn before with its answer.
+
+    A request of unknown chain hits nothing.
+    """
     block = trace.block_tokens
     if not block or rows["tip_node"].null_count() == rows.height:
         return None
     tip = rows["tip_node"].fill_null(0).to_numpy()
     blocks = stretches(weave(trace.tree.parent, trace.tree.depth, tip), tip).hit_blocks()
-    return np.minimum(blocks, (prompt - 1) // block) * block
+    answered = _turn_before(rows, blocks * block, block) // block
+    return np.minimum(np.maximum(blocks, answered), (prompt - 1) // block) * block
+
+
+def _turn_before(rows: pl.DataFrame, hit: NDArray[np.int64], block: int) -> NDArray[np.int64]:
+    """Tokens whose KV the turn before left (all but its last), where the prompt holds them; else 0.
+
+    As in the simulation contract: the prompt's chain has all the full blocks of the parent's, and it is at
+    least as long as the parent's prompt and answer. What an answer holds has no ids in a log.
+    """
+    parents = rows.select(
+        parent_request_id="request_id", before="prompt_tokens", answer="output_tokens"
+    ).unique("parent_request_id", keep="first")
+    found = rows.select("parent_request_id", "prompt_tokens").join(
+        parents, on="parent_request_id", how="left", maintain_order="left"
+    )
+    before, whole = (floats(column) for column in (found["before"], found["before"] + found["answer"]))
+    holds = (whole <= floats(found["prompt_tokens"])) & (hit >= before // block * block)  # NaN holds nothing
+    return np.where(holds, whole - 1, 0).astype(np.int64)
 
 
 def alone(

@@ -21,13 +21,14 @@ def describe(result: Result) -> Section:
             Fact("TTFT on an idle engine, empty cache, p95", cold.p95 if cold else None, "s",
                  "no first turn can be faster"),
             Fact("TTFT on an idle engine, ideal cache, p95", best.p95 if best else None, "s",
-                 "no policy can be faster: a tighter objective needs a faster engine"),
+                 "what the best cache leaves to compute: a much tighter objective needs a faster engine"),
         ),
         tables=_tables(result),
         assumptions=() if result.reason else (
             f"One request alone on an engine ({result.engine or 'unnamed'}) that takes "
             f"{result.max_num_batched_tokens:,} tokens per batch; no queue, no transfer, no other sequence.",
-            "Ideal cache: every whole block that an earlier request of the trace had, never evicted.",
+            "Ideal cache: every whole block that an earlier request of the trace had, and the answer that a "
+            "prompt goes on from, never evicted.",
         ),
         warnings=_warnings(result),
     )  # fmt: skip
@@ -81,8 +82,8 @@ def _tables(result: Result) -> tuple[Table, ...]:
 def _warnings(result: Result) -> tuple[str, ...]:
     found = [
         f"{slo.slo} cannot be met by any policy on this engine: {percent(slo.ideal_hit_ratio or 0)} of the "
-        f"requests miss it alone, {percent(slo.allowed_ratio or 0)} may. Loosen it (--slo) or use a faster "
-        "engine (--profile)."
+        f"requests miss it alone with an ideal cache, {percent(slo.allowed_ratio or 0)} may. Loosen it (--slo) "
+        "or use a faster engine (--profile)."
         for slo in result.objectives
         if slo.is_out_of_reach
     ]

@@ -138,3 +138,21 @@ def test_expressions_are_parsed_for_the_analyzer(tmp_path):
     assert (slo["slo"], slo["cold_ratio"]) == ("ttft < 3s", 0)
     default = analyze_trace(trace, replace(options, slos=()), parts=(attainability,)).document
     assert len(default["attainability"]["objectives"]) == 2
+
+
+def test_an_answer_that_the_prompt_goes_on_from_is_cached_too(tmp_path):
+    rows = [
+        {"arrival_s": 0, "session_id": "a", "blocks": [1, 2], "output_tokens": 33},  # 32 + 33 - 1 = 64 tokens
+        {
+            "arrival_s": 1,
+            "session_id": "a",
+            "blocks": [1, 2, 3, 4, 5],
+            "output_tokens": 1,
+        },  # 16 of 80 are new
+        {"arrival_s": 2, "session_id": "b", "blocks": [9], "output_tokens": 20},
+        {"arrival_s": 3, "session_id": "b", "blocks": [9, 8], "output_tokens": 1},  # too short for the answer
+    ]
+    result = analyze(write_dataset(tmp_path / "t.trace", rows, block_tokens=16), engine("ttft < 0.67s @ 50%"))
+    assert result.ttft_ideal_hit_s.count == 4
+    assert result.objectives[0].ideal_hit_ratio == 0.25  # the first alone; b: 16 tokens each
+    assert not result.objectives[0].is_out_of_reach
