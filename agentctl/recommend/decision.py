@@ -35,7 +35,8 @@ class Row:
 
     peak        mean over replicates, with interval
     side        "above" or "below" when every replicate was beyond the loads that were tried
-    difference  its peak minus that of the current policy on as many engines, paired, with interval
+    difference  its peak minus that of the current policy on as many engines, paired, with interval; None
+                where both are beyond the loads that were tried: then nothing is known of it
     p           of "as good as the current policy", adjusted for all comparisons (Holm)
     tied        cannot be told from the best candidate
     holds       carries the trace's own load within the SLOs, the interval's lower end included
@@ -142,7 +143,9 @@ def _compare(a: Found, b: Found | None) -> Estimate | None:
     return estimate([x.load - y.load for x, y in zip(_peaks(a), _peaks(b), strict=True)])
 
 
-def _difference(a: Found, b: Found, pair: Estimate) -> Range:
+def _difference(a: Found, b: Found, pair: Estimate) -> Range | None:
+    if _side(a) == _side(b) != "":
+        return None
     return Range(pair.value, None if _open(b) else pair.low, None if _open(a) else pair.high)
 
 

@@ -19,7 +19,7 @@ LEAST_LIFETIMES = 10
 EXTRAPOLATED = 1.5  # of the recorded load: a claim beyond it is a warning
 REFUSED = 4.0  # beyond it no claim is made: the ladder ends there
 TOP_SHARE, TOP_TOKENS = 0.01, 0.30
-BAD_LINES = 0.001
+BAD_RECORDS = 0.001  # not of the lines: one line may hold a session of many requests
 CUT_SESSIONS = 0.10
 INFERRED_SESSIONS = 0.01
 GROWTH = 1.5  # of requests in the system from the third to the fourth quarter of the run
@@ -131,12 +131,11 @@ def _skew(evidence: Evidence) -> Finding:
 
 
 def _quarantine(evidence: Evidence) -> Finding:
-    files = evidence.meta.get("files", [])
-    lines = sum(int(file.get("lines") or 0) for file in files)
-    bad = sum(int(file.get("quarantined_lines") or 0) for file in files)
-    if not lines:
-        return "NOT EVALUATED", "the dataset does not say how many lines it was made of"
-    return ("WARN" if bad > BAD_LINES * lines else "OK"), f"{bad} of {lines} lines were set aside"
+    records = evidence.meta.get("records", {})
+    read, bad = int(records.get("read") or 0), int(records.get("quarantined") or 0)
+    if not read:
+        return "NOT EVALUATED", "the dataset does not say how many records it was made of"
+    return ("WARN" if bad > BAD_RECORDS * read else "OK"), f"{bad:,} of {read:,} records were set aside"
 
 
 def _gaps_known(evidence: Evidence) -> Finding:

@@ -12,7 +12,7 @@ from agentctl.trace import PrefixTree
 from agentctl.workload import Requests, Workload
 
 META = {
-    "files": [{"lines": 10_000, "quarantined_lines": 0}],
+    "records": {"read": 10_000, "quarantined": 0},
     "sessions": {"source": {"explicit": 100}},
     "chain_conflicts": 0,
 }
@@ -91,7 +91,7 @@ def test_a_sound_trace_passes(name):
         ("V7", {"meta": {"sessions": {"source": {"explicit": 50, "block_chain": 50}}}}),
         ("V7", {"meta": {"chain_conflicts": 3}}),
         ("V8", {"workload": workload_of(tokens=[9000] + [100] * 99)}),
-        ("V9", {"meta": {"files": [{"lines": 1000, "quarantined_lines": 2}]}}),
+        ("V9", {"meta": {"records": {"read": 1000, "quarantined": 2}}}),
         ("V10", {"workload": workload_of(replay="timestamps")}),
         ("V10", {"workload": workload_of(counts={"causal": 3})}),
     ],
