@@ -234,7 +234,7 @@ def _balance(document: dict[str, Any]) -> Section:
     facts = tuple(
         Fact(label, metrics[key]["value"], metrics[key]["unit"], meaning)
         for key, label, meaning in (
-            ("hit_ratio", "hit ratio", "share of prompt tokens that was not computed"),
+            ("hit_ratio", "hit ratio", "share of prompt tokens found in a cache when first admitted"),
             ("imbalance_prefill", "prefill, busiest over mean", "1 is even"),
             ("imbalance_batch", "batch size, busiest over mean", "1 is even"),
             ("output_tokens_per_s", "output tokens", "all that was served"),

@@ -64,7 +64,7 @@ class Result:
     span_s: float  # from the first to the last arrival
     rates_reason: str | None  # why rates are None
     requests_per_min: float | None
-    peak_requests_per_min: float | None  # in the busiest minute
+    peak_requests_per_min: float | None  # in the busiest minute; None: the log is shorter than one
     sessions_per_min: float | None  # between the first and the last start
     prompt_tokens_per_s: float | None
     output_tokens_per_s: float | None
@@ -99,7 +99,7 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
         span_s=span,
         rates_reason=None if per_s else "all requests arrive at one instant",
         requests_per_min=per_s and 60 * per_s * arrival.size,
-        peak_requests_per_min=per_s and _peak_per_min(arrival),
+        peak_requests_per_min=_peak_per_min(arrival) if span >= 60 else None,
         sessions_per_min=_start_rate_per_min(starts),
         prompt_tokens_per_s=per_s and _rate(prompt, per_s),
         output_tokens_per_s=per_s and _rate(output, per_s),

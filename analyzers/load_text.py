@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentctl.analyzers.words import count, percent, seconds
+from agentctl.analyzers.words import count, number, percent, seconds
 from agentctl.present import Fact, Figure, Section, Table
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ def describe(result: Result) -> Section:
 def _sentence(result: Result) -> str:
     if result.requests_per_min is None:
         return f"The load cannot be told: {result.rates_reason}."
-    text = f"The log offers {result.requests_per_min:.3g} requests/min over {seconds(result.span_s)}"
+    text = f"The log offers {number(result.requests_per_min)} requests/min over {seconds(result.span_s)}"
     if result.sessions_per_min is not None:
-        text += f", from {result.sessions_per_min:.3g} new sessions/min"
+        text += f", from {number(result.sessions_per_min)} new sessions/min"
     if result.requests_in_flight:
-        text += f", with {result.requests_in_flight.mean:.3g} requests in flight on average"
+        text += f", with {number(result.requests_in_flight.mean)} requests in flight on average"
     hot = [h for h in result.headroom if h.hot_prefixes]
     if hot:
         prefixes = count(hot[0].hot_prefixes or 0, "prefix", "prefixes")
         return (
-            f"{text}; from {hot[0].engines} engines on, {prefixes} would overload a single engine: "
-            f"the largest has {percent(result.prefixes[0].request_ratio)} of the requests."
+            f"{text}; on {hot[0].engines} engines, {prefixes} would bring an engine that alone held it more "
+            f"than its share of the requests: the most used has {percent(result.prefixes[0].request_ratio)}."
         )
     return f"{text}."
 
@@ -113,10 +113,14 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 
 
 def _assumptions(result: Result) -> tuple[str, ...]:
-    texts = [
-        "Hot-prefix test x/(1-x) <= |M|/|rest| with |M| = 1, per first block that two requests share (after "
-        f"the {result.common_prefix_tokens or 0:,} tokens that all have), over the whole trace: a prefix "
-        "passes on n engines while its share of requests is at most 1/n.",
+    texts = []
+    if not result.prefixes_reason:
+        texts.append(
+            "Hot-prefix test x/(1-x) <= |M|/|rest| with |M| = 1, per first block that two requests share (after "
+            f"the {result.common_prefix_tokens or 0:,} tokens that all have), over the whole trace: a prefix "
+            "passes on n engines while its share of requests is at most 1/n."
+        )
+    texts += [
         "For comparison: on published agent traces with 43-48 requests per minute and engine balance was "
         "attainable in aggregate.",
         "Tokens of a session: prompts and outputs of all its requests, cached or not.",

@@ -48,13 +48,13 @@ def _facts(result: Result) -> tuple[Fact, ...]:
     enough = _long_enough(result)
     return (
         Fact("Gap before a turn, p50", gap.p50 if gap else None, "s",
-             "KV must outlive this to be hit at all"),
+             "half of the turns come back later: for them KV must live longer"),
         Fact("Gap before a turn, p90", gap.p90 if gap else None, "s",
-             "a shorter affinity lifetime forgets one turn in ten"),
+             "a shorter affinity lifetime forgets more than one turn in ten"),
         Fact(f"Shortest tested idle timeout with {percent(NEARLY)} of the ideal hits", enough, "s",
              "longer keeps memory busy for little; shorter recomputes"),
         Fact("Hit ratio without a timeout", result.hit_token_ratio_forever, "ratio",
-             "the most any lifetime can give"),
+             "the most that any lifetime finds of prompts; KV of answers comes on top"),
     )  # fmt: skip
 
 
@@ -114,7 +114,8 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 
 def _assumptions(result: Result) -> tuple[str, ...]:
     texts = [
-        "Reuse is counted in prompt tokens; a block's last use is the latest earlier request of any session.",
+        "Reuse is counted in prompt tokens; a block's last use is the latest earlier request of any session, "
+        "and the time since then runs from arrival to arrival.",
         "Idle time runs from the end of that request (its arrival where the end is unknown); no size limit.",
         "Requests that an engine did not take in (errors, rejections) neither count nor keep KV alive.",
     ] if result.idle_timeouts else []  # fmt: skip

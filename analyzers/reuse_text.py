@@ -48,7 +48,8 @@ def _facts(result: Result) -> tuple[Fact, ...]:
     return (
         Fact(
             "Ideal reuse, share of prompt tokens", result.ideal_token_ratio, "ratio",
-            "the most that routing and cache size can win; identical partial last blocks count",
+            "the most that routing and cache size can win of prompts (KV of answers comes on top); identical "
+            "partial last blocks count",
         ),
         Fact(
             f"The same in whole blocks of {result.block_tokens} tokens", result.ideal_token_ratio_full_blocks,
@@ -80,7 +81,7 @@ def _facts(result: Result) -> tuple[Fact, ...]:
         ),
         Fact(
             "Time since last use, p90 of reused tokens", result.reuse_interval_s.get("p90"), "s",
-            "KV that is kept shorter than this loses a tenth of the reuse",
+            "KV that is kept shorter than this loses a tenth of the reuse or more",
         ),
         Fact(
             "Least cache that could hold every reuse", work.peak_waiting_tokens if work else None, "tokens",

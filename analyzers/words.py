@@ -4,7 +4,15 @@ from __future__ import annotations
 
 
 def percent(share: float) -> str:
-    return "under 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
+    """Only nothing is 0.0 % and only all is 100.0 %."""
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
+    return "over 99.9 %" if 0.9995 <= share < 1 else f"{100 * share:.1f} %"
+
+
+def number(value: float) -> str:
+    """Three digits, or all that stand before the point: 1.23, 12,345."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def seconds(value: float) -> str:

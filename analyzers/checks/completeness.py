@@ -158,8 +158,8 @@ def pile_at_the_limit(log: Log) -> Finding | None:
         "prompts-at-limit",
         "warn",
         f"{count(n, 'prompt')} ({percent(n / prompt.size)}) lie within 1 % of the longest, {limit:,} tokens",
-        "longer ones were cut or filtered out, which lowers reuse and hides the heaviest requests",
-        "ingest without the limit, or say in every result that it was there",
+        "if a limit cut or filtered out longer ones, reuse is lower and the heaviest requests are hidden",
+        "ingest without the limit if there was one, or say in every result that it was there",
         n,
         n / prompt.size,
     )

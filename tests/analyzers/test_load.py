@@ -120,7 +120,7 @@ def test_prefix_with_half_the_requests_is_safe_on_two_engines_only(tmp_path):
     assert prefix.common_tokens == 32  # blocks 1 and 2
     assert prefix.safe_engines == 2
     assert [h.hot_prefixes for h in result.headroom] == [0, 0, 1]
-    assert "from 4 engines on, 1 prefix would overload" in describe(result).sentence
+    assert "on 4 engines, 1 prefix would bring an engine that alone held it more" in describe(result).sentence
 
 
 def test_what_every_request_has_in_common_favours_no_engine(tmp_path):
@@ -170,3 +170,15 @@ def test_windows_and_overlaps_hold_to_the_digit_of_the_log(tmp_path):
     assert result.peak_requests_per_min == 300  # the last comes 60 s after the first
     assert (result.requests_in_flight.max, result.requests_in_flight.mean) == (1, 1)
     assert result.burstiness[0].requests_dispersion == 0  # five in every second
+
+
+def test_a_log_of_seconds_has_no_busiest_minute(tmp_path):
+    result = analyze(write_dataset(tmp_path / "t.trace", [{"arrival_s": t} for t in (0, 1, 2)]), OPTIONS)
+    assert (result.requests_per_min, result.peak_requests_per_min) == (90, None)
+
+
+def test_thousands_a_minute_are_written_out_and_no_chains_test_no_prefix(tmp_path):
+    rows = [{"arrival_s": k / 100, "session_id": str(k)} for k in range(101)]
+    section = describe(analyze(write_dataset(tmp_path / "t.trace", rows), OPTIONS))
+    assert "6,060 requests/min" in section.sentence
+    assert not any("Hot-prefix" in text for text in section.assumptions)
