@@ -1,7 +1,7 @@
 """Attainability: objectives that an idle engine misses. There the objective decides, not the policy.
 
 Each request alone on one engine: its prompt in chunks of the token budget, then one decode per batch. Once
-with an empty cache, once with every whole block that an earlier request of the trace had, and with the answer that
+with an empty cache, once with every whole block that an earlier request of the trace had and the answer that
 the prompt goes on from (never the prompt's last token: engines compute that one again).
 """
 

@@ -82,8 +82,8 @@ def _tables(result: Result) -> tuple[Table, ...]:
 def _warnings(result: Result) -> tuple[str, ...]:
     found = [
         f"{slo.slo} cannot be met by any policy on this engine: {percent(slo.ideal_hit_ratio or 0)} of the "
-        f"requests miss it alone with an ideal cache, {percent(slo.allowed_ratio or 0)} may. Loosen it (--slo) "
-        "or use a faster engine (--profile)."
+        f"requests miss it alone with an ideal cache, {percent(slo.allowed_ratio or 0)} may. Loosen it "
+        "(--slo) or use a faster engine (--profile)."
         for slo in result.objectives
         if slo.is_out_of_reach
     ]

@@ -116,9 +116,9 @@ def _assumptions(result: Result) -> tuple[str, ...]:
     texts = []
     if not result.prefixes_reason:
         texts.append(
-            "Hot-prefix test x/(1-x) <= |M|/|rest| with |M| = 1, per first block that two requests share (after "
-            f"the {result.common_prefix_tokens or 0:,} tokens that all have), over the whole trace: a prefix "
-            "passes on n engines while its share of requests is at most 1/n."
+            "Hot-prefix test x/(1-x) <= |M|/|rest| with |M| = 1, per first block that two requests share "
+            f"(after the {result.common_prefix_tokens or 0:,} tokens that all have), over the whole trace: a "
+            "prefix passes on n engines while its share of requests is at most 1/n."
         )
     texts += [
         "For comparison: on published agent traces with 43-48 requests per minute and engine balance was "
