@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def canonical_json(document: Any) -> bytes:
 @contextlib.contextmanager
 def atomic_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` when the block ends well."""
-    with _target(path, force), _disk_errors(path):
+    with _target(path, force, None), _disk_errors(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".tmp", dir=path.parent)
         os.close(handle)
         temporary = Path(name)
@@ -43,12 +44,13 @@ def atomic_file(path: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
+def atomic_folder(path: Path, *, mark: str, force: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill; it becomes `path` when the block ends well.
 
-    An older folder is moved aside, replaced, and only then removed.
+    An older folder is moved aside, replaced, and only then removed; one without the file `mark` is not ours
+    to remove.
     """
-    with _target(path, force), _disk_errors(path):
+    with _target(path, force, mark), _disk_errors(path):
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:80]}.", suffix=".tmp", dir=path.parent))
         try:
             yield temporary
@@ -73,19 +75,79 @@ def _replace_folder(new: Path, path: Path) -> None:
             aside.rename(path)
         raise
     _flush(path.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside)
+
+
+def _sweep(path: Path) -> None:
+    """What a killed run left of `path`, under its lock: put an older result back, remove what is unfinished.
+
+    The names are those of the two functions above; behind the target's own name they have no further dot.
+    """
+    ours = re.compile(re.escape(f".{path.name[:80]}.") + r"(?:[a-z0-9_]{8}\.tmp|[0-9]+\.old)")
+    for left in sorted(entry for entry in path.parent.iterdir() if ours.fullmatch(entry.name)):
+        if left.suffix == ".old" and not os.path.lexists(path):
+            left.rename(path)
+        else:
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def check_output(path: Path, *, force: bool, mark: str | None) -> None:
+    """Raise OutputError unless `path` may be written: as a file, or as a folder that has the file `mark`.
+
+    `force` replaces a file by a file, and a folder by a folder only where the older one is empty or was made
+    by agentctl too: a mistyped name must not cost anybody's logs.
+    """
+    place, kind = str(path), "file" if mark is None else "folder"
+    if not path.name:
+        raise OutputError("the output has no name", place=place, expected=f"the name of a {kind}")
+    if path == Path("-"):
+        raise OutputError("standard output takes no " + kind, place="-", expected=f"the name of a {kind}")
+    if not _is_text(place):
+        raise OutputError("the name is not UTF-8", place=place, expected="a name that is valid text")
+    with _disk_errors(path):
+        is_folder, exists = path.is_dir(), os.path.lexists(path)
+        is_ours = is_folder and mark is not None and ((path / mark).is_file() or not any(path.iterdir()))
+    if not exists:
+        return
+    if is_folder != (mark is not None) or not (is_folder or path.is_file()):
+        found = "a folder" if is_folder else "a file" if path.is_file() else "no regular file"
+        raise OutputError(f"is {found}", place=place, expected=f"the name of a {kind}")
+    if is_folder and not is_ours:
+        raise OutputError(
+            f"is a folder without {mark}: agentctl did not make it and does not replace it",
+            place=place,
+            hint="choose another name, or remove the folder yourself",
+        )
+    if not force:
+        raise OutputError("already exists", place=place, hint="--force replaces it")
+
+
+def _is_text(name: str) -> bool:
+    """Bytes of a file name that are no UTF-8 reach Python as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
-def _target(path: Path, force: bool) -> Iterator[None]:
+def _target(path: Path, force: bool, mark: str | None) -> Iterator[None]:
     """Hold the lock of `path` and make sure that it may be written."""
-    if not path.name:
-        raise OutputError("the output has no name", place=str(path))
+    check_output(path, force=force, mark=mark)
     with _disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path):
-        if path.exists() and not force:
-            raise OutputError("already exists", place=str(path), hint="--force replaces it")
+        with _disk_errors(path):
+            _sweep(path)
+        check_output(path, force=force, mark=mark)
         yield
 
 
@@ -128,9 +190,9 @@ def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(
-            f"cannot be written ({error.strerror or error})", place=str(error.filename or path)
-        ) from error
+        named = str(error.filename or path)  # our temporary names tell nobody anything
+        place = str(path) if f".{path.name[:80]}." in named else named
+        raise OutputError(f"cannot be written ({error.strerror or error})", place=place) from error
 
 
 def _flush(path: Path) -> None:

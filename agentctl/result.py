@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RESULT_FILE = "result.json"
 OUTCOME_FILE = "outcome.parquet"
+RUN = "a folder made by -o RUN/ of simulate or recommend"
 
 Progress = Callable[[float, str], None]  # share done (0..1) and what is being done
 
@@ -43,7 +44,7 @@ class RunResult:
         result.json is the document with its sections beside it, so that `read_result` can render it again.
         Raises OutputError when the folder exists and `force` is off.
         """
-        with atomic_folder(folder, force=force) as temporary:
+        with atomic_folder(folder, mark=RESULT_FILE, force=force) as temporary:
             whole = {**self.document, "sections": msgspec.to_builtins(self.sections, str_keys=True)}
             (temporary / RESULT_FILE).write_bytes(canonical_json(whole))
             if self.outcome is not None:
@@ -59,10 +60,22 @@ def read_result(folder: Path) -> RunResult:
     """The document and sections of a run folder (without the outcome table); raises InputError."""
     path = folder / RESULT_FILE
     try:
-        document = msgspec.json.decode(path.read_bytes())
-        sections = msgspec.convert(document.pop("sections"), tuple[Section, ...], strict=False)
-    except (OSError, msgspec.MsgspecError, KeyError, AttributeError) as error:
-        raise InputError(
-            "is not the result of a run", place=str(path), expected="a folder made by -o RUN/"
-        ) from error
-    return RunResult(document, sections, exit_code=int(document.get("exit_code", 0)))
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        head = msgspec.convert(document, _Written, strict=False)
+    except OSError as error:
+        fact = f"cannot be read ({error.strerror})" if folder.is_dir() else "is not a folder"
+        place = str(path) if folder.is_dir() else str(folder)
+        raise InputError(fact if folder.exists() else "does not exist", place=place, expected=RUN) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError("is not the result of a run", place=str(path), expected=RUN) from error
+    del document["sections"]
+    return RunResult(document, head.sections, exit_code=head.exit_code)
+
+
+class _Written(msgspec.Struct):
+    """What a result.json has at least."""
+
+    schema: Annotated[str, msgspec.Meta(pattern=r"^agentctl/[a-z]+/1$")]
+    sections: tuple[Section, ...]
+    provenance: dict[str, Any] = {}
+    exit_code: Annotated[int, msgspec.Meta(ge=0, le=3)] = 0

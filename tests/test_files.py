@@ -28,7 +28,7 @@ def write_file(path: Path, content: str, force: bool = False) -> None:
 
 
 def write_folder(path: Path, content: str, force: bool = False) -> None:
-    with atomic_folder(path, force=force) as temporary:
+    with atomic_folder(path, mark="part", force=force) as temporary:
         (temporary / "part").write_text(content)
 
 
@@ -68,7 +68,8 @@ def test_a_failed_write_leaves_the_older_result_and_no_rubbish(tmp_path, context
     out = tmp_path / "out"
     {atomic_file: write_file, atomic_folder: write_folder}[context](out, "old")
     before = out.stat().st_ino
-    with pytest.raises(ZeroDivisionError), context(out, force=True):
+    mark = {"mark": "part"} if context is atomic_folder else {}
+    with pytest.raises(ZeroDivisionError), context(out, force=True, **mark):
         raise ZeroDivisionError
     assert out.stat().st_ino == before
     assert only(tmp_path) == ["out"]
@@ -81,7 +82,7 @@ def test_a_killed_write_leaves_the_older_result_and_does_not_stop_the_next_one(t
         import os, signal
         from pathlib import Path
         from agentctl.files import atomic_{"file" if write is write_file else "folder"} as context
-        with context(Path("out"), force=True) as temporary:
+        with context(Path("out"), force=True{"" if write is write_file else ", mark='part'"}) as temporary:
             os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path)
@@ -89,6 +90,75 @@ def test_a_killed_write_leaves_the_older_result_and_does_not_stop_the_next_one(t
     assert content_of(tmp_path / "out").read_text() == "old"
     write(tmp_path / "out", "new", force=True)
     assert content_of(tmp_path / "out").read_text() == "new"
+    assert only(tmp_path) == ["out"], "what the killed run left is gone too"
+
+
+def test_a_result_that_a_killed_run_had_moved_aside_comes_back(tmp_path):
+    write_folder(tmp_path / "out", "old")
+    (tmp_path / "out").rename(tmp_path / ".out.4711.old")  # killed before the new one had the name
+    with pytest.raises(OutputError, match="already exists"):
+        write_folder(tmp_path / "out", "new")
+    assert (tmp_path / "out" / "part").read_text() == "old"
+    assert only(tmp_path) == ["out"]
+
+
+def test_only_the_rubbish_of_this_output_is_removed(tmp_path):
+    others = [".out.b.abcdefgh.tmp", ".out.notes", ".outer.abcdefgh.tmp", ".out.conf.old"]
+    for name in others:
+        (tmp_path / name).touch()
+    write_file(tmp_path / "out", "new")
+    assert only(tmp_path) == sorted([*others, "out"])
+
+
+def test_a_folder_that_agentctl_did_not_make_is_never_removed(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "day.jsonl").write_text("precious")
+    with pytest.raises(OutputError, match="agentctl did not make it"):
+        write_folder(tmp_path / "logs", "new", force=True)
+    assert (tmp_path / "logs" / "day.jsonl").read_text() == "precious"
+
+
+def test_an_empty_folder_may_be_replaced(tmp_path):
+    (tmp_path / "out").mkdir()
+    write_folder(tmp_path / "out", "new", force=True)
+    assert only(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_does_not_replace_a_folder_nor_a_folder_a_file(tmp_path, force):
+    write_file(tmp_path / "file", "old")
+    write_folder(tmp_path / "folder", "old")
+    with pytest.raises(OutputError, match=r"file: is a file; expected the name of a folder"):
+        write_folder(tmp_path / "file", "new", force)
+    with pytest.raises(OutputError, match=r"folder: is a folder; expected the name of a file"):
+        write_file(tmp_path / "folder", "new", force)
+    assert only(tmp_path) == ["file", "folder"]
+
+
+def test_a_link_to_an_older_folder_is_replaced_and_its_target_kept(tmp_path):
+    write_folder(tmp_path / "target", "old")
+    (tmp_path / "out").symlink_to("target")
+    write_folder(tmp_path / "out", "new", force=True)
+    assert only(tmp_path) == ["out", "target"]
+    assert (tmp_path / "target" / "part").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [("-", "standard output"), ("/dev/null", "no regular file"), ("o\udcff", "not UTF-8")],
+    ids=["stdout", "device", "bytes"],
+)
+def test_what_is_no_name_of_a_file_is_refused(tmp_path, monkeypatch, writer, name, fact):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match=fact):
+        writer[0](Path(name), "new", force=True)
+    assert only(tmp_path) == []
+
+
+def test_an_error_names_the_output_and_not_our_temporary_files(tmp_path):
+    with pytest.raises(OutputError) as caught:
+        write_file(Path("/proc/out"), "new")
+    assert caught.value.place == "/proc/out"
 
 
 def test_a_full_disk_is_an_error_with_the_path_and_leaves_the_older_result(tmp_path):

@@ -61,8 +61,9 @@ def recommend(
     from agentctl.cluster import load_cluster
     from agentctl.profile import load_profile
     from agentctl.recommend import recommend
+    from agentctl.result import RESULT_FILE
 
-    check_free(output, force)
+    check_free(output, force, mark=RESULT_FILE)
     sizes = whole_numbers(engines, "--engines") if engines else ()
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
         result = recommend(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentctl import __version__
 from agentctl.cli.command import origin
-from agentctl.errors import OutputError
-from agentctl.files import atomic_file
+from agentctl.files import atomic_file, check_output
+from agentctl.report.escape import printable
 
 if TYPE_CHECKING:
     import typer
@@ -23,10 +23,10 @@ REPORT_FILE = "report.html"
 WHERE_ONLY = {"html", "output", "force"}  # say where a result goes, not what it is
 
 
-def check_free(path: Path | None, force: bool) -> None:
-    """Before a long run: raise OutputError when its output exists and may not be replaced."""
-    if path is not None and path.exists() and not force:
-        raise OutputError("already exists", place=str(path), hint="--force replaces it")
+def check_free(path: Path | None, force: bool, *, mark: str | None = None) -> None:
+    """Before a long run: raise OutputError when its output may not be written (files.check_output)."""
+    if path is not None:
+        check_output(path, force=force, mark=mark)
 
 
 def finish(ctx: typer.Context, title: str, result: RunResult, folder: Path | None, force: bool) -> int:
@@ -90,5 +90,5 @@ def _provenance(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _name(value: Any) -> str:
-    """A path's last part: where a folder lies on this machine is nobody's business."""
-    return value.name if isinstance(value, Path) else str(value)
+    """A path's last part, as text: where a folder lies on this machine is nobody's business."""
+    return printable(value.name if isinstance(value, Path) else str(value))

@@ -45,9 +45,10 @@ def simulate(
     """
     from agentctl.cli.inputs import open_input, the_cluster
     from agentctl.cli.reports import check_free, finish
+    from agentctl.result import RESULT_FILE
     from agentctl.simulate import run_simulation
 
-    check_free(output, force)
+    check_free(output, force, mark=RESULT_FILE)
     chosen, params = policy_and_params(policy)
     simulated = the_cluster(cluster, profile, engines)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:

@@ -59,7 +59,7 @@ def ingest(
     paths = [str(file) for file in files]
     _check_paths(paths)
     quarantine_path = output.parent / f"{output.name.removesuffix('.trace')}.quarantine.jsonl"
-    with atomic_folder(output, force=options.force) as folder:
+    with atomic_folder(output, mark=META_FILE, force=options.force) as folder:
         spool = folder / "spool"
         spool.mkdir()
         reports, trie = _read_all(paths, options, spool, progress)
