@@ -28,6 +28,8 @@ from agentctl.trace import Trace
 NAME = "phases"
 ORDER = 30
 
+TURN = ("agent_path", "turn_index")  # of a session
+
 VERDICTS = {  # (turn 0 holds most of a session's prefill, later turns hit)
     (True, True): "holds",
     (False, True): "per turn only",
@@ -87,13 +89,13 @@ class Result:
     later_turns: tuple[TurnClass, ...]
     output_tokens_first: Distribution | None
     output_tokens_later: Distribution | None
-    unknown_requests: int  # left out: prompt length or prefix unknown
+    unknown_requests: int  # left out: prompt length or prefix unknown, or those of the session's first turn
     share_curve: Curve
     append_curve: Curve
 
 
 def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
-    rows = trace.requests([*COLUMNS, "status", "agent_path", "turn_index", "origin", "output_tokens"])
+    rows = trace.requests([*COLUMNS, "status", *TURN, "attempt", "origin", "output_tokens"])
     rows = rows.filter(pl.col("status").cast(pl.String).is_in(REACHED_AN_ENGINE))
     uncached, rule = uncached_prefill(trace, rows)
     turns = Turns(
@@ -104,13 +106,22 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
         origin=texts(rows["origin"]),
         is_subagent=rows["agent_path"].is_not_null().to_numpy(),
     )
-    first_try = rows.select(pl.struct("session_id", "agent_path", "turn_index").is_first_distinct())
-    return two_phase(Turns._make(column[first_try.to_series().to_numpy()] for column in turns), options, rule)
+    first_try = _first_tries(rows)
+    return two_phase(Turns._make(column[first_try] for column in turns), options, rule)
+
+
+def _first_tries(rows: pl.DataFrame) -> NDArray[np.bool_]:
+    """Requests that repeat no turn: a prompt sent again does, whether or not the log says that it is a retry;
+    another branch of a conversation has its turn's number but a prompt of its own."""
+    same_turn = pl.struct("session_id", *TURN)
+    same_prompt = pl.struct("session_id", *TURN, "prompt_tokens", "tip_node")
+    first_try = same_prompt.is_first_distinct() & ((pl.col("attempt") == 0) | same_turn.is_first_distinct())
+    return rows.select(first_try).to_series().to_numpy()
 
 
 def two_phase(turns: Turns, options: AnalyzeOptions, rule: str | None = "blocks") -> Result:
     """The analysis itself, on plain arrays."""
-    known = ~np.isnan(turns.uncached_tokens)
+    known = ~np.isnan(turns.uncached_tokens) & _first_is_known(turns)
     t = Turns._make(column[known] for column in turns)
     s, later = _sessions(t)
     hit = 1 - t.uncached_tokens / np.maximum(t.prompt_tokens, 1)
@@ -138,6 +149,14 @@ def two_phase(turns: Turns, options: AnalyzeOptions, rule: str | None = "blocks"
         share_curve=cdf_curve("sessions of two or more turns", s.first_share[several]),
         append_curve=cdf_curve("later turns", np.maximum(t.uncached_tokens[later], 1)),
     )
+
+
+def _first_is_known(turns: Turns) -> NDArray[np.bool_]:
+    """Requests of sessions whose first turn is known: no later one may take its place."""
+    main = np.flatnonzero(~turns.is_subagent)
+    session, start = np.unique(turns.session[main], return_index=True)
+    unknown = session[np.isnan(turns.uncached_tokens[main[start]])]
+    return ~np.isin(turns.session, unknown)
 
 
 class _Sessions(NamedTuple):

@@ -131,7 +131,7 @@ def _assumptions(result: Result) -> tuple[str, ...]:
         *((rules[result.rule],) if result.rule else ()),
         "Both thresholds are our convention (AnalyzeOptions: first_turn_share, later_hit_share).",
         "Sessions are judged by their main line; sub-agents are counted apart. A turn counts once, by its "
-        "first attempt that reached an engine.",
+        "first attempt that reached an engine; another branch of a conversation is a turn of its own.",
     )
 
 
@@ -150,7 +150,7 @@ def _warnings(result: Result) -> tuple[str, ...]:
         )
     if result.unknown_requests:
         found.append(
-            f"{count(result.unknown_requests, 'request')} without prompt length or prefix left out; "
-            "ingest with --map prompt_tokens=FIELD if the log has it."
+            f"{count(result.unknown_requests, 'request')} left out: prompt length or prefix is unknown, "
+            "theirs or that of their session's first turn; ingest with --map prompt_tokens=FIELD if the log has it."
         )
     return tuple(found)

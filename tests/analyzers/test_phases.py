@@ -210,3 +210,27 @@ def test_ingested_sessions_match_a_plain_reading_of_their_log(tmp_path):
     assert result.later_turns[0].turns == len(appends)
     assert result.later_turns[0].append_tokens.mean == pytest.approx(sum(appends) / len(appends))
     assert result.later_turns[0].append_tokens.max == max(appends)
+
+
+def test_a_branch_is_no_retry_and_a_prompt_sent_again_is_one(tmp_path):
+    rows = [
+        {"arrival_s": 0, "session_id": "a", "blocks": [1, 2]},
+        {"arrival_s": 1, "session_id": "a", "blocks": [1, 2, 3], "turn_index": 1},
+        {"arrival_s": 2, "session_id": "a", "blocks": [1, 2, 4, 5], "turn_index": 1},  # another answer
+        {"arrival_s": 3, "session_id": "a", "blocks": [1, 2, 4, 5], "turn_index": 1},  # sent again
+    ]
+    result = analyze(write_dataset(tmp_path / "t.trace", rows, block_tokens=16), OPTIONS)
+    assert result.later_turns[0].turns == 2
+    assert (result.later_turns[0].append_tokens.p10, result.later_turns[0].append_tokens.max) == (16, 32)
+
+
+def test_no_later_turn_takes_the_place_of_an_unknown_first_one(tmp_path):
+    rows = [
+        {"arrival_s": 0, "session_id": "a"},  # no chain
+        {"arrival_s": 1, "session_id": "a", "blocks": [1, 2, 3]},
+        {"arrival_s": 2, "session_id": "a", "blocks": [1, 2, 3, 4]},
+        {"arrival_s": 3, "session_id": "b", "blocks": [9]},
+    ]
+    result = analyze(write_dataset(tmp_path / "t.trace", rows, block_tokens=16), OPTIONS)
+    assert (result.sessions_judged, result.sessions[0].sessions, result.unknown_requests) == (0, 1, 3)
+    assert "3 requests left out" in describe(result).warnings[0]
