@@ -19,4 +19,4 @@ def elapsed(later: ArrayLike, earlier: ArrayLike) -> NDArray[np.float64]:
 
 def to_clock(seconds: ArrayLike) -> NDArray[np.float64]:
     """Seconds rounded to the clock of the logs."""
-    return np.round(np.asarray(seconds, dtype=np.float64), DECIMALS)
+    return np.asarray(seconds, dtype=np.float64).round(DECIMALS)

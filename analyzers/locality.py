@@ -52,7 +52,7 @@ class ReuseWithin:
 
 @dataclass(frozen=True)
 class IdleTimeout:
-    """A cache without a size limit that drops a block once no request has used it for `timeout_s`."""
+    """A cache without a size limit that drops a block `timeout_s` after the end of its latest user (by arrival)."""
 
     timeout_s: float
     hit_token_ratio: float  # of all prompt tokens
