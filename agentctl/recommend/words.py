@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentctl.analyzers.words import count, percent, seconds
+from agentctl.analyzers.words import count, number, percent, seconds
 from agentctl.recommend.decision import Decision, Range, Row
 from agentctl.recommend.search import Measured
 
@@ -17,8 +17,8 @@ def engines(row: Row) -> str:
 def load(value: float, rate_per_min: float | None) -> str:
     """A multiple of the trace's load as sessions/min, where the trace has a rate."""
     if rate_per_min is None:
-        return f"{value:.3g} times the trace's load"
-    return f"{value * rate_per_min:.3g} sessions/min"
+        return f"{number(value)} times the trace's load"
+    return f"{number(value * rate_per_min)} sessions/min"
 
 
 def carries(row: Row, rate_per_min: float | None) -> str:
@@ -36,7 +36,7 @@ def carries(row: Row, rate_per_min: float | None) -> str:
 
 def interval(value: Range, rate_per_min: float | None) -> str:
     scale = rate_per_min or 1.0
-    return " to ".join("open" if end is None else f"{end * scale:.3g}" for end in (value.low, value.high))
+    return " to ".join("open" if end is None else number(end * scale) for end in (value.low, value.high))
 
 
 def statement(decision: Decision, current: str, rate_per_min: float | None) -> str:
@@ -54,7 +54,7 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
     names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
     return (
         f"There is no clear winner: {row.candidate.name} cannot be told from {names}, and is recommended as "
-        f"the cheapest of them (fewest GPUs, then price, then signals needed). "
+        "the cheapest of them (fewest GPUs, then price, then signals needed, then name). "
         f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}.{missed}"
     )
 
@@ -78,8 +78,9 @@ def out_of_reach(decision: Decision) -> str | None:
         return None
     return (
         f"in {hopeless} of {count(decision.n_replicates, 'resampled workload')} no candidate holds the "
-        "objectives at any load: there the objectives decide, not the policy (a long cold prompt may be out "
-        "of reach even for an idle engine); a smaller share or a looser limit would tell candidates apart"
+        "objectives at any load that was tried: there the objectives decide, not the policy (a long cold "
+        "prompt may be out of reach even for an idle engine); a smaller share or a looser limit would tell "
+        "candidates apart"
     )
 
 
