@@ -56,17 +56,45 @@ def _usage(error: Any) -> tuple[str, str | None]:
     """typer's complaint in our form: place, fact, and the way out."""
     context: Any = getattr(error, "ctx", None)
     param = getattr(error, "param", None)
-    message = error.message or error.format_message()
+    message = _refused_value(error) or error.message or error.format_message()
     found = SUGGESTION.search(message)
     message = SUGGESTION.sub("", message).rstrip(".")
     message = message[:1].lower() + message[1:]
     if param is not None and error.message:
-        source = origin(context, param)
-        message = f"{param.opts[0] if source in ('flag', 'default') else source}: {message}"
+        message = f"{_place(context, param)}: {message}"
     close = getattr(error, "possibilities", None) or ([found[1].strip("'")] if found else [])
     if close:
         return message, f"did you mean {close[0]}?"
     return message, f"see {context.command_path} --help" if context else None
+
+
+def _place(context: Any, param: Any) -> str:
+    """What holds the value of an option: its flag, its variable, or a key of the configuration file."""
+    source = origin(context, param)
+    if source in ("flag", "default"):
+        return str(param.opts[0])
+    return source if source == param.envvar else f"{source}: {param.name}"
+
+
+def _refused_value(error: BaseException) -> str | None:
+    """The value and what would be right, where typer knows both (it asks pydantic); else None."""
+    errors = getattr(error.__cause__ or error.__context__, "errors", None)
+    if errors is None:
+        return None
+    found = errors()[0]
+    value, limits = found.get("input"), found.get("ctx", {})
+    expected = {
+        "greater_than_equal": f"at least {limits.get('ge')}",
+        "less_than_equal": f"at most {limits.get('le')}",
+        "int_parsing": "a whole number",
+        "int_parsing_size": "a whole number of fewer digits",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "bool_parsing": "true or false",
+    }.get(found["type"])
+    if expected is None:
+        return str(found["msg"]).removeprefix("Value error, ")
+    return f"is {value!r}; expected {expected}"
 
 
 def _bug(error: BaseException, out: IO[str]) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentctl.cli import COMMANDS
+from agentctl.errors import ConfigError
 
 DEFAULT_FILE = Path("agentctl.toml")
 
@@ -33,13 +34,15 @@ def defaults_from(
     document = read_toml(path)
     general = _names({key: value for key, value in document.items() if not isinstance(value, dict)})
     tables = {key: _names(value) for key, value in document.items() if isinstance(value, dict)}
-    known = {name: {param.name for param in options_of(name)} for name in COMMANDS}
+    options = {name: {param.name: param for param in options_of(name)} for name in COMMANDS}
+    known = {name: set(params) for name, params in options.items()}
     check_keys(general, set().union(*known.values()), f"{path}:")
     check_keys(tables, COMMANDS, f"{path}: table")
     for name, table in tables.items():
         check_keys(table, known[name], f"{path}: [{name}]")
     mine = {key: value for key, value in general.items() if key in known[command]} | tables.get(command, {})
-    return path, {key: _text(value) for key, value in mine.items()}
+    params = options[command]
+    return path, {key: _given(value, params[key], f"{path}: {key}") for key, value in mine.items()}
 
 
 def _names(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,8 +50,17 @@ def _names(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in values.items()}
 
 
-def _text(value: Any) -> Any:
-    """As the command line would have given it, so that one parser checks both."""
-    if isinstance(value, list):
-        return [_text(item) for item in value]
-    return value if isinstance(value, bool) else str(value)
+def _given(value: Any, param: Any, place: str) -> Any:
+    """As the command line would have given it, so that one parser checks both; raises ConfigError.
+
+    One value may stand for a list of one.
+    """
+    if isinstance(value, list) and not param.multiple:
+        raise ConfigError("is a list", place=place, expected="one value, as the flag takes it")
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        if not isinstance(item, str | int | float):
+            what = {list: "a list", dict: "a table"}.get(type(item), "a date or time")
+            raise ConfigError(f"holds {what}", place=place, expected="text, numbers, true or false")
+    texts = [item if isinstance(item, bool) else str(item) for item in items]
+    return texts if param.multiple else texts[0]

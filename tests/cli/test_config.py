@@ -89,9 +89,33 @@ def test_a_file_that_was_named_must_exist(agentctl):
 
 @pytest.mark.parametrize(
     ("text", "environment", "place"),
-    [("seed = 'many'", {}, "agentctl.toml"), ("", {"AGENTCTL_SEED": "many"}, "AGENTCTL_SEED")],
+    [("seed = 'many'", {}, "agentctl.toml: seed"), ("", {"AGENTCTL_SEED": "many"}, "AGENTCTL_SEED")],
 )
 def test_a_wrong_value_names_where_it_came_from(agentctl, tmp_path, text, environment, place):
     (tmp_path / "agentctl.toml").write_text(text)
     done = agentctl("recommend", "x.trace", **environment)
-    assert done.code == 2 and done.err.startswith(f"error: {place}: ")
+    assert done.code == 2
+    assert done.err.startswith(f"error: {place}: is 'many'; expected a whole number\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed = [1, 2]", "agentctl.toml: seed: is a list; expected one value, as the flag takes it"),
+        ("seed = 2026-01-01", "agentctl.toml: seed: holds a date or time; expected text, numbers"),
+        ("slo = [[1]]", "agentctl.toml: slo: holds a list; expected text, numbers"),
+        ("strict = 'perhaps'", "agentctl.toml: strict: is 'perhaps'; expected true or false"),
+        ("[recommend]\nreplicates = 1", "agentctl.toml: replicates: is '1'; expected at least 2"),
+    ],
+)
+def test_a_value_that_no_flag_would_take_names_its_key_and_what_is_right(agentctl, tmp_path, text, message):
+    (tmp_path / "agentctl.toml").write_text(text)
+    done = agentctl("recommend", "x.trace")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {message}")
+
+
+def test_one_value_may_stand_for_a_list(agentctl, tmp_path):
+    (tmp_path / "agentctl.toml").write_text('slo = "ttft < 2s"')
+    done = agentctl("recommend", "--show-config", "--json")
+    assert json.loads(done.out)["settings"]["slo"] == {"value": "ttft < 2s", "origin": "agentctl.toml"}

@@ -80,7 +80,25 @@ def test_a_missing_argument_points_to_the_help(agentctl):
 def test_a_value_of_the_wrong_kind_names_its_option(agentctl):
     done = agentctl("simulate", "x.trace", "--seed", "many")
     assert done.code == 2
-    assert done.err.startswith("error: --seed: ")
+    assert done.err.startswith("error: --seed: is 'many'; expected a whole number\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("simulate", "x", "--seed", -1), "--seed: is '-1'; expected at least 0"),
+        (("analyze", "x", "--first-turn-share", "nan"), "--first-turn-share: is 'nan'; expected at most 1"),
+        (
+            ("ingest", "x", "-o", "y", "--sessions", "some"),
+            "--sessions: 'some' is not one of 'auto'",
+        ),
+        (("simulate", "x", "--engines", "1.5"), "--engines: is '1.5'; expected a whole number"),
+    ],
+)
+def test_a_value_out_of_range_is_said_with_what_would_be_right(agentctl, arguments, message):
+    done = agentctl(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {message}")
 
 
 def test_the_shell_completes_commands(process):
