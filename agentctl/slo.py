@@ -30,6 +30,8 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 FACTORS = ("prompt_tokens", "uncached_tokens", "output_tokens")
 SLO_METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s", "session": "session_s"}
 
+_PLUS = re.compile(r"(?<![0-9.]e)\+")  # not the one of 1e+3
+_MICRO = str.maketrans("µμ", "uu")  # the sign of its own, and the Greek letter
 _SHAPE = re.compile(
     r"\s*(?P<metric>[a-z0-9_]+)\s*(?P<stat>[a-z]+[0-9.]*)?\s*(?P<op><=?)\s*(?P<expr>[^@<>]+?)"
     r"\s*(?:@\s*(?P<percent>[0-9.]+)\s*(?P<sign>%?)\s*)?"
@@ -143,7 +145,7 @@ def parse_slos(texts: Sequence[str]) -> tuple[Slo, ...]:
 def parse_slo(text: str) -> Slo:
     """Raises UsageError that quotes the expression and says what is wrong in it."""
     place = f"slo {text!r}"
-    shape = _SHAPE.fullmatch(text.lower().replace("µs", "us"))
+    shape = _SHAPE.fullmatch(text.lower().translate(_MICRO))
     if not shape:
         raise UsageError(
             "cannot be read",
@@ -155,7 +157,7 @@ def parse_slo(text: str) -> Slo:
         hint = suggestion(shape["metric"], SLO_METRICS)
         raise UsageError(f"unknown metric {shape['metric']}", place=place, hint=hint)
     percent = _percent(shape, place)
-    terms = tuple(_term(part, place) for part in shape["expr"].split("+"))
+    terms = tuple(_term(part, place) for part in _PLUS.split(shape["expr"]))
     if shape["metric"] == "session" and any(term.factor for term in terms):
         raise UsageError("a session has no tokens of one request", place=place, expected="seconds only")
     if all(term.seconds == 0 for term in terms):

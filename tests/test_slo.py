@@ -130,3 +130,8 @@ def test_a_mistake_is_quoted_with_what_would_be_right(text, words):
         parse_slo(text)
     assert words in f"{caught.value.message} {caught.value.hint}"
     assert repr(text) in caught.value.message
+
+
+def test_a_limit_may_be_written_with_an_exponent_and_either_micro_sign():
+    assert [t.seconds for t in parse_slo("ttft < 1e+1s + 2e-1s+3 s").terms] == [10, 0.2, 3]
+    assert parse_slo("ttft < 5µs").terms == parse_slo("ttft < 5μs").terms == parse_slo("ttft < 5us").terms
