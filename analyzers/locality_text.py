@@ -131,7 +131,8 @@ def _assumptions(result: Result) -> tuple[str, ...]:
 def _warnings(result: Result) -> tuple[str, ...]:
     found = []
     if result.reuse_reason:
-        found.append(f"No reuse: {result.reuse_reason}. Log block hashes, or ingest a log with prompts.")
+        cure = " Log block hashes, or ingest a log with prompts." if result.known_end_ratio is None else ""
+        found.append(f"No reuse: {result.reuse_reason}.{cure}")
     if result.gaps_reason:
         found.append(
             f"No gaps: {result.gaps_reason}. Log durations (--map e2e_s=FIELD) and session ids; without them "

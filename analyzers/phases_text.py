@@ -151,6 +151,6 @@ def _warnings(result: Result) -> tuple[str, ...]:
     if result.unknown_requests:
         found.append(
             f"{count(result.unknown_requests, 'request')} left out: prompt length or prefix is unknown, "
-            "theirs or that of their session's first turn; ingest with --map prompt_tokens=FIELD if the log has it."
+            "theirs or that of their session's first turn; --map prompt_tokens=FIELD if the log has it."
         )
     return tuple(found)

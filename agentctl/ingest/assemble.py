@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from agentctl.errors import InputError
+from agentctl.errors import InputError, UsageError
 from agentctl.ingest.blocks import BlockSizes
 from agentctl.ingest.grouping import Grouping, group
 from agentctl.ingest.options import IngestOptions
@@ -44,7 +44,11 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
     """Sort the rows, drop duplicates, group and order them, number the tree. Clears the trie."""
     rows = Rows(reports)
     if not len(rows):
-        raise InputError("no usable record is left", hint="see the quarantine file for the reasons")
+        raise InputError(
+            "no usable record is left: all were bad or dropped",
+            place=", ".join(report.name for report in reports[:3]) + (", ..." if len(reports) > 3 else ""),
+            hint="is it the right format? --format NAME decides",
+        )
     if rows.time_origin == "session":
         rows.start_sessions(options.session_rate_per_min, options.seed)
     rows.sort()
@@ -63,7 +67,8 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
     warnings = [*grouping.warnings]
     if n_unknown:
-        warnings.append(f"{n_unknown:,} requests have no block ids: their reuse is unknown, not 0")
+        has = "request has" if n_unknown == 1 else "requests have"
+        warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
     return Assembled(
         rows,
         names,
@@ -115,10 +120,16 @@ def _block_tokens(rows: Rows, options: IngestOptions) -> int | None:
     """The one block size of the dataset: as given, as the files say, or as the lengths show."""
     if not any(report.has_ids for report in rows.reports):
         return None
-    if options.block_tokens:
-        return options.block_tokens
     said = np.unique(rows.ints("block_tokens"))
     said = said[said > 0]
+    if options.block_tokens:
+        if (said != options.block_tokens).any():
+            raise UsageError(
+                f"is {options.block_tokens}, but the log says that its blocks have {said[-1]} tokens",
+                place="--block-tokens",
+                hint="leave it out",
+            )
+        return options.block_tokens
     sizes = BlockSizes()
     for report in rows.reports:
         sizes.merge(report.sizes)
