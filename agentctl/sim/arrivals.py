@@ -11,155 +11,184 @@ from numpy.typing import NDArray
 
 from agentctl.workload import AFTER_START, AT_ARRIVAL, Workload
 
-F64 = NDArray[np.float64]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
+DUE = np.dtype([("time", "f8"), ("request", "i8")])
+
+REQUEST = np.dtype(
+    [
+        ("logged", "f8"), ("gap", "f8"), ("latest", "f8"),  # latest: of what it waited for
+        ("followers_start", "i8"), ("followers_stop", "i8"),
+        ("waits_for", "i8"),  # how many must still end (or arrive)
+        ("session", "i8"), ("release", "i8"),
+    ]
+)  # fmt: skip
+
+SESSION = np.dtype(
+    [
+        ("members_start", "i8"), ("members_stop", "i8"),
+        ("unended", "i8"),  # requests
+        ("shift", "f8"),  # s added to logged times
+    ]
+)  # fmt: skip
+
+N_DUE, N_STARTED, IS_CLOSED = range(3)
 
 
 class Arrivals(NamedTuple):
-    """A heap of (time, request) that have been released, and what holds back the others.
+    """A heap of requests that have been released, and what holds back the others. Modified in place.
 
     In an open loop every session is under way from the start and logged times hold. In a closed one so many
     sessions run at a time, the first of them from time 0; logged times count from the session's start.
-    Modified in place.
     """
 
-    time: F64  # the heap
-    request: I32
-    n: I64  # [in the heap, sessions started]
-    waits_for: I32  # how many must still end (or arrive), by request
-    latest: F64  # of those that have
-    followers_start: I64
-    followers: I32
-    unended: I32  # requests, by session
-    shift: F64  # s added to logged times, by session
-    members_start: I64
-    members: I32
-    sessions: I32  # in the order in which they start
-    is_closed: bool
+    now: NDArray[np.float64]  # one element: the clock
+    counts: NDArray[np.int64]  # in the heap, sessions started, whether the loop is closed
+    due: NDArray  # DUE, the heap
+    requests: NDArray  # REQUEST
+    followers: NDArray[np.int64]
+    sessions: NDArray  # SESSION
+    members: NDArray[np.int64]
+    order: NDArray[np.int64]  # of the sessions' starts
 
 
 def make_arrivals(workload: Workload, concurrency: int | None) -> Arrivals:
     """All that can arrive at first is released."""
     requests = workload.requests
     n, n_sessions = requests.arrival.size, workload.n_sessions
-    waits_for = np.diff(requests.deps_start).astype(np.int32)
-    followers = np.repeat(np.arange(n, dtype=np.int32), waits_for)[np.argsort(requests.deps, kind="stable")]
+    waits_for = np.diff(requests.deps_start)
+    one = np.zeros(n, REQUEST).view(np.recarray)
+    one.logged, one.gap, one.latest = requests.arrival, requests.gap, -math.inf
+    one.waits_for, one.session, one.release = waits_for, requests.session, requests.release
+    ends = np.cumsum(np.bincount(requests.deps, minlength=n))
+    one.followers_start[1:], one.followers_stop = ends[:-1], ends
+    sessions = np.zeros(n_sessions, SESSION).view(np.recarray)
     sizes = np.bincount(requests.session, minlength=n_sessions)
-    members = np.argsort(requests.session, kind="stable").astype(np.int32)
+    sessions.unended, sessions.members_stop = sizes, np.cumsum(sizes)
+    sessions.members_start = sessions.members_stop - sizes
     _, first = np.unique(requests.session, return_index=True)
     arrivals = Arrivals(
-        time=np.empty(n + 1),
-        request=np.empty(n + 1, np.int32),
-        n=np.zeros(2, np.int64),
-        waits_for=waits_for,
-        latest=np.full(n, -math.inf),
-        followers_start=np.concatenate(([0], np.cumsum(np.bincount(requests.deps, minlength=n)))).astype(np.int64),
-        followers=followers,
-        unended=sizes.astype(np.int32),
-        shift=np.zeros(n_sessions),
-        members_start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-        members=members,
-        sessions=requests.session[np.sort(first)].astype(np.int32),
-        is_closed=concurrency is not None,
+        now=np.array([-math.inf]),
+        counts=np.array([0, 0, concurrency is not None], np.int64),
+        due=np.zeros(n + 1, DUE).view(np.recarray),
+        requests=one,
+        followers=np.repeat(np.arange(n, dtype=np.int64), waits_for)[
+            np.argsort(requests.deps, kind="stable")
+        ],
+        sessions=sessions,
+        members=np.argsort(requests.session, kind="stable").astype(np.int64),
+        order=requests.session[np.sort(first)].astype(np.int64),
     )
-    for _ in range(len(first) if concurrency is None else min(concurrency, len(first))):
-        start_session(arrivals, requests, 0.0)
+    _start_sessions(arrivals, len(first) if concurrency is None else min(concurrency, len(first)))
     return arrivals
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def next_time(arrivals):
-    return arrivals.time[0] if arrivals.n[0] else math.inf
+    return arrivals.due[0].time if arrivals.counts[N_DUE] else math.inf
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def pop(arrivals):
     """The request that arrives next: the earliest, then the lowest number."""
-    time, request = arrivals.time, arrivals.request
-    first = request[0]
-    arrivals.n[0] -= 1
-    n = arrivals.n[0]
-    moved_time, moved = time[n], request[n]
+    due = arrivals.due
+    first = due[0].request
+    arrivals.counts[N_DUE] -= 1
+    n = arrivals.counts[N_DUE]
+    time, request = due[n].time, due[n].request
     i = 0
     while True:
         child = 2 * i + 1
         if child >= n:
             break
-        if child + 1 < n and _before(time[child + 1], request[child + 1], time[child], request[child]):
+        if child + 1 < n and _before(
+            due[child + 1].time, due[child + 1].request, due[child].time, due[child].request
+        ):
             child += 1
-        if not _before(time[child], request[child], moved_time, moved):
+        if not _before(due[child].time, due[child].request, time, request):
             break
-        time[i], request[i] = time[child], request[child]
+        due[i].time, due[i].request = due[child].time, due[child].request
         i = child
-    time[i], request[i] = moved_time, moved
-    return np.int64(first)
+    due[i].time, due[i].request = time, request
+    return first
 
 
-@njit(cache=True, nogil=True)
-def _push(arrivals, when, r):
-    time, request = arrivals.time, arrivals.request
-    i = arrivals.n[0]
-    arrivals.n[0] += 1
+@njit(cache=True, nogil=True, _nrt=False)
+def _push(arrivals, time, request):
+    due = arrivals.due
+    i = arrivals.counts[N_DUE]
+    arrivals.counts[N_DUE] += 1
     while i > 0:
         above = (i - 1) // 2
-        if not _before(when, r, time[above], request[above]):
+        if not _before(time, request, due[above].time, due[above].request):
             break
-        time[i], request[i] = time[above], request[above]
+        due[i].time, due[i].request = due[above].time, due[above].request
         i = above
-    time[i], request[i] = when, r
+    due[i].time, due[i].request = time, request
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _before(time_a, a, time_b, b):
     return time_a < time_b or (time_a == time_b and a < b)
 
 
-@njit(cache=True, nogil=True)
-def has_arrived(arrivals, requests, r, now):
-    for k in range(arrivals.followers_start[r], arrivals.followers_start[r + 1]):
-        if requests.release[arrivals.followers[k]] == AFTER_START:
-            _one_less(arrivals, requests, arrivals.followers[k], now)
+@njit(cache=True, nogil=True, _nrt=False)
+def has_arrived(arrivals, r):
+    """Request r arrives now: release those that count from its start."""
+    one = arrivals.requests[r]
+    for k in range(one.followers_start, one.followers_stop):
+        follower = arrivals.followers[k]
+        if arrivals.requests[follower].release == AFTER_START:
+            _one_less(arrivals, follower)
 
 
-@njit(cache=True, nogil=True)
-def has_ended(arrivals, requests, r, now):
-    for k in range(arrivals.followers_start[r], arrivals.followers_start[r + 1]):
-        if requests.release[arrivals.followers[k]] != AFTER_START:
-            _one_less(arrivals, requests, arrivals.followers[k], now)
-    session = requests.session[r]
-    arrivals.unended[session] -= 1
-    if arrivals.is_closed and arrivals.unended[session] == 0 and arrivals.n[1] < arrivals.sessions.size:
-        start_session(arrivals, requests, now)
+@njit(cache=True, nogil=True, _nrt=False)
+def has_ended(arrivals, r):
+    """Request r ends now: release those that waited for it; in a closed loop the next session starts."""
+    one = arrivals.requests[r]
+    for k in range(one.followers_start, one.followers_stop):
+        follower = arrivals.followers[k]
+        if arrivals.requests[follower].release != AFTER_START:
+            _one_less(arrivals, follower)
+    session = arrivals.sessions[one.session]
+    session.unended -= 1
+    left = arrivals.counts[N_STARTED] < arrivals.order.size
+    if arrivals.counts[IS_CLOSED] and session.unended == 0 and left:
+        _start_session(arrivals, arrivals.now[0])
 
 
-@njit(cache=True, nogil=True)
-def _one_less(arrivals, requests, r, now):
-    arrivals.waits_for[r] -= 1
-    arrivals.latest[r] = now  # the clock never goes back
-    if arrivals.waits_for[r] == 0:
-        _release(arrivals, requests, r)
+@njit(cache=True, nogil=True, _nrt=False)
+def _one_less(arrivals, r):
+    one = arrivals.requests[r]
+    one.waits_for -= 1
+    one.latest = arrivals.now[0]  # the clock never goes back
+    if one.waits_for == 0:
+        _release(arrivals, r)
 
 
-@njit(cache=True, nogil=True)
-def _release(arrivals, requests, r):
-    if requests.release[r] == AT_ARRIVAL:
-        logged = requests.arrival[r] + arrivals.shift[requests.session[r]]
-        _push(arrivals, max(logged, arrivals.latest[r]), r)
+@njit(cache=True, nogil=True, _nrt=False)
+def _release(arrivals, r):
+    one = arrivals.requests[r]
+    if one.release == AT_ARRIVAL:
+        logged = one.logged + arrivals.sessions[one.session].shift
+        _push(arrivals, max(logged, one.latest), r)
     else:
-        _push(arrivals, arrivals.latest[r] + requests.gap[r], r)
+        _push(arrivals, one.latest + one.gap, r)
 
 
-@njit(cache=True, nogil=True)
-def start_session(arrivals, requests, now):
-    session = arrivals.sessions[arrivals.n[1]]
-    arrivals.n[1] += 1
-    first, last = arrivals.members_start[session], arrivals.members_start[session + 1]
-    if arrivals.is_closed:
+@njit(cache=True, nogil=True, _nrt=False)
+def _start_sessions(arrivals, n):
+    for _ in range(n):
+        _start_session(arrivals, 0.0)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _start_session(arrivals, now):
+    session = arrivals.sessions[arrivals.order[arrivals.counts[N_STARTED]]]
+    arrivals.counts[N_STARTED] += 1
+    if arrivals.counts[IS_CLOSED]:
         earliest = math.inf
-        for k in range(first, last):
-            earliest = min(earliest, requests.arrival[arrivals.members[k]])
-        arrivals.shift[session] = now - earliest
-    for k in range(first, last):
-        if arrivals.waits_for[arrivals.members[k]] == 0:
-            _release(arrivals, requests, arrivals.members[k])
+        for k in range(session.members_start, session.members_stop):
+            earliest = min(earliest, arrivals.requests[arrivals.members[k]].logged)
+        session.shift = now - earliest
+    for k in range(session.members_start, session.members_stop):
+        if arrivals.requests[arrivals.members[k]].waits_for == 0:
+            _release(arrivals, arrivals.members[k])

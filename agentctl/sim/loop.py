@@ -1,8 +1,9 @@
 """The clock of a simulated cluster: batches end, requests arrive and are routed, idle engines start.
 
 At one instant (1) batches that end now take effect, engines in index order; (2) arrivals are routed, ordered
-by (arrival, request number); (3) idle engines with work start a batch, in index order. The loop knows no
-policy. It goes on where it was left, so that progress can be shown and a run be stopped.
+by (arrival, request number); (3) idle engines with work start a batch, in index order. The clock stops at every
+request that must be routed (`advance`); whoever drives it shows the policy what the router sees (`look`) and
+sends the request where it says (`send`).
 """
 
 from __future__ import annotations
@@ -14,133 +15,119 @@ from numba import njit
 
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.scheduler import cut, enqueue, finish, fits, settle, start
+from agentctl.sim.state import ENDED, LAST_CHOSEN
 from agentctl.sim.view import View
 
-# What `tick` holds: requests that have ended, the router's last choice, the request whose choice was no engine
-ENDED, LAST_CHOSEN, WRONG, STOP = range(4)
 
-
-def replay(s, requests, arrivals, choose, my, seed, ended, tick):
-    """Replay until everything has ended, `tick[STOP]` is set or a choice is no engine.
-
-    Compiled when the policy is; called as it stands for a policy in plain Python. `ended` is scratch space,
-    one place per sequence of an engine.
-    """
-    engines = s.engines
-    while tick[STOP] == 0:
-        batch_end = math.inf
-        for e in range(engines.ends_at.size):
-            batch_end = min(batch_end, engines.ends_at[e])
-        now = min(batch_end, next_time(arrivals))
-        if now == math.inf:
-            break
-        if batch_end == now:
-            finish_batches(s, requests, arrivals, now, ended, tick)
-        while next_time(arrivals) == now:
+@njit(cache=True, nogil=True, _nrt=False)
+def advance(s, arrivals):
+    """Go on to the next request that must be routed; returns it, or -1 when everything has ended."""
+    while True:
+        while next_time(arrivals) == arrivals.now[0]:
             r = pop(arrivals)
-            if not receive(s, requests, arrivals, r, now, tick):
-                continue
-            expected_hit = look(s, requests, r, now)
-            view = View(now, seed, tick[LAST_CHOSEN], *s.counters, expected_hit)
-            e = choose(view, requests, r, my)
-            if not 0 <= e < engines.ends_at.size:
-                tick[WRONG] = r
-                return e
-            send(s, requests, arrivals, r, e, now, ended, tick)
-        start_idle(s, requests, now)
-    return 0
+            if _receive(s, arrivals, r):
+                return r
+        _start_idle(s, arrivals.now[0])
+        now = next_time(arrivals)
+        for e in range(s.engines.size):
+            now = min(now, s.engines[e].ends_at)
+        if now == math.inf:
+            return -1
+        arrivals.now[0] = now
+        _finish_batches(s, arrivals, now)
 
 
-@njit(cache=True, nogil=True)
-def finish_batches(s, requests, arrivals, now, ended, tick):
+@njit(cache=True, nogil=True, _nrt=False)
+def _finish_batches(s, arrivals, now):
     """(1) Apply the batches that end now."""
-    for e in range(s.engines.ends_at.size):
-        if s.engines.ends_at[e] == now:
-            for k in range(finish(s, requests, e, now, ended)):
-                r = ended[k]
-                s.results.done[r], s.results.engine[r], s.results.finish[r] = True, e, now
-                s.counters.inflight_requests[e] -= 1
-                has_ended(arrivals, requests, r, now)
-                tick[ENDED] += 1
+    for e in range(s.engines.size):
+        if s.engines[e].ends_at == now:
+            for k in range(finish(s, e, now)):
+                job = s.jobs[s.ended[k]]
+                job.done, job.engine, job.finish = True, e, now
+                s.engines[e].inflight_requests -= 1
+                _end(s, arrivals, s.ended[k])
 
 
-@njit(cache=True, nogil=True)
-def receive(s, requests, arrivals, r, now, tick):
+@njit(cache=True, nogil=True, _nrt=False)
+def _end(s, arrivals, r):
+    has_ended(arrivals, r)
+    s.counts[ENDED] += 1
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _receive(s, arrivals, r):
     """(2) Request r is here. Returns whether any engine can ever serve it; otherwise it is rejected."""
-    s.results.arrival[r] = now
-    has_arrived(arrivals, requests, r, now)
-    for e in range(s.engines.ends_at.size):
-        if fits(s.limits, e, requests.prompt_tokens[r], requests.output_tokens[r]):
+    job = s.jobs[r]
+    job.arrival = arrivals.now[0]
+    has_arrived(arrivals, r)
+    for e in range(s.engines.size):
+        if fits(s.limits[e], job.prompt, job.output):
             return True
-    _reject(requests, arrivals, r, now, tick)
+    _end(s, arrivals, r)
     return False
 
 
-@njit(cache=True, nogil=True)
-def _reject(requests, arrivals, r, now, tick):
-    has_ended(arrivals, requests, r, now)
-    tick[ENDED] += 1
+@njit(cache=True, nogil=True, _nrt=False)
+def _start_idle(s, now):
+    """(3) Idle engines with work start a batch."""
+    for e in range(s.engines.size):
+        engine = s.engines[e]
+        if engine.ends_at == math.inf and (engine.n_running or engine.n_waiting):
+            start(s, e, now)
 
 
 @njit(cache=True, nogil=True)
-def look(s, requests, r, now):
-    """Bring the counters that the router sees to this instant, for request r; returns its expected hit."""
-    counters, content, known = s.counters, s.content, s.cache.known
-    n_engines = s.engines.ends_at.size
-    hit = counters.hit_tokens
-    for e in range(n_engines):
-        settle(s, requests, e, now)
-        counters.kv_used_blocks[e] = counters.kv_total_blocks[e] - s.cache.n_free[e]
-        hit[e] = 0
-    size = s.limits.block_tokens[0]
-    most, before = (requests.prompt_tokens[r] - 1) // size, np.int64(0)
-    for at in range(content.start[r], content.start[r + 1]):
-        line, length = content.line[at], min(np.int64(content.length[at]), most - before)
+def look(s, arrivals, requests, r, seed):
+    """What the router sees for request r at this instant. Its arrays are the state's own, not copies."""
+    engines, job, now = s.engines, s.jobs[r], arrivals.now[0]
+    for e in range(engines.size):
+        settle(s, e, now)
+        engines[e].kv_used_blocks = engines[e].kv_total_blocks - engines[e].n_free
+        engines[e].hit_tokens = 0
+    size = s.limits[0].block_tokens
+    most, before = (job.prompt - 1) // size, np.int64(0)
+    for at in range(job.path_start, job.path_stop):
+        line, length = s.path[at].line, min(np.int64(s.path[at].length), most - before)
         any_whole = False
-        for e in range(n_engines):
-            if hit[e] == before:  # all of the path so far is there
-                here = min(np.int64(known[line, e]), length)
-                hit[e] += here
+        for e in range(engines.size):
+            if (
+                engines[e].hit_tokens == before * size and s.limits[e].prefix_caching
+            ):  # the path so far is there
+                here = min(np.int64(s.lines[line, e].known), length)
+                engines[e].hit_tokens += here * size
                 any_whole = any_whole or here == length
         before += length
         if before == most or not any_whole:
             break
-    for e in range(n_engines):
-        hit[e] *= size if s.limits.prefix_caching[e] else 0
-    return _expected_hit(requests, r, size)
+    return View(
+        now, seed, s.counts[LAST_CHOSEN], engines.waiting_requests, engines.running_requests,
+        engines.pending_prefill_tokens, engines.pending_prefill_pairs, engines.context_tokens,
+        engines.kv_used_blocks, engines.kv_total_blocks, engines.hit_tokens, engines.inflight_requests,
+        engines.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], job.prompt, size),
+    )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
-def _expected_hit(requests, r, size):
+@njit(cache=True, nogil=True, _nrt=False)
+def _expected_hit(s, parent, prompt, size):
     """Whole blocks of what the prefix parent left, at most the prompt; 0 in a first turn."""
-    parent = requests.parent[r]
     if parent < 0:
         return np.int64(0)
-    left = requests.prompt_tokens[parent] + requests.output_tokens[parent]
-    return min(left // size * size, requests.prompt_tokens[r])
+    return min((s.jobs[parent].prompt + s.jobs[parent].output) // size * size, prompt)
 
 
-@njit(cache=True, nogil=True)
-def send(s, requests, arrivals, r, e, now, ended, tick):
+@njit(cache=True, nogil=True, _nrt=False)
+def send(s, arrivals, r, e):
     """Put request r into the queue of engine e."""
-    tick[LAST_CHOSEN] = e
-    if not fits(s.limits, e, requests.prompt_tokens[r], requests.output_tokens[r]):
-        _reject(requests, arrivals, r, now, tick)
+    job, engine, now = s.jobs[r], s.engines[e], arrivals.now[0]
+    s.counts[LAST_CHOSEN] = e
+    if not fits(s.limits[e], job.prompt, job.output):
+        _end(s, arrivals, r)
         return
-    hit = s.counters.hit_tokens[e]
-    enqueue(s, requests, e, r, hit)
+    job.dispatch_hit = engine.hit_tokens
+    engine.inflight_requests += 1
+    engine.inflight_prefill_tokens += job.prompt - job.dispatch_hit
+    enqueue(s, e, r, job.dispatch_hit)
     cut(s, e)
-    if s.engines.ends_at[e] == now:
-        finish(s, requests, e, now, ended)  # a step of a run ends now, and nothing with it
-    s.jobs.dispatch_hit[r] = hit
-    s.counters.inflight_requests[e] += 1
-    s.counters.inflight_prefill_tokens[e] += requests.prompt_tokens[r] - hit
-
-
-@njit(cache=True, nogil=True)
-def start_idle(s, requests, now):
-    """(3) Idle engines with work start a batch."""
-    engines = s.engines
-    for e in range(engines.ends_at.size):
-        if engines.ends_at[e] == math.inf and (engines.n_running[e] or engines.n_waiting[e]):
-            start(s, requests, e, now)
+    if engine.ends_at == now:
+        finish(s, e, now)  # a step of a run ends now, and nothing with it

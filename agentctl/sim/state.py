@@ -1,6 +1,7 @@
-"""The state of a simulated cluster as plain arrays; everything here is modified in place by the kernels.
+"""The state of a simulated cluster: a few arrays of records, modified in place by the kernels.
 
-Indices: e engine, i place in an engine's running list, r request.
+Records rather than one array per field, because a kernel's call costs as much as it has arrays to pass.
+Indices: e engine, r request, x run (a slot of engine e), i place in an engine's running list.
 """
 
 from __future__ import annotations
@@ -12,160 +13,171 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.cluster import Cluster
-from agentctl.sim.cache import MAX_HOLDS, NONE, Cache, make_cache
+from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
+from agentctl.workload import Requests
 
-F64 = NDArray[np.float64]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
-
+NONE = -1
+NO_NEWS = -2
 NO_LIMIT = 1 << 60
+MAX_HOLDS = 1 << 26
 
 
-class Limits(NamedTuple):
-    """What the engines were started with; names as in cluster.toml, one value per engine."""
-
-    usable_blocks: I64
-    block_tokens: I64
-    max_num_batched_tokens: I64
-    max_num_seqs: I64
-    max_model_len: I64  # NO_LIMIT: none
-    long_prefill_token_threshold: I64  # 0: off
-    reserve_full_prompt: Bool
-    watermark_blocks: I64
-    prefix_caching: Bool
-    by_priority: Bool
-    prefill_schedule_interval: I64
-    coefficients: F64  # [engine, b0 b_prefill b_decode b_context b_context_mixed b_attention b_past h0 h_seq]
+def _record(**fields: str) -> np.dtype:
+    return np.dtype(list(fields.items()), align=True)
 
 
-class Jobs(NamedTuple):
-    """Requests on engines; counts are tokens unless named."""
+# What engines were started with; names as in cluster.toml, and the coefficients of BatchTime.
+LIMITS = _record(
+    usable_blocks="i8", block_tokens="i8", max_num_batched_tokens="i8", max_num_seqs="i8",
+    max_model_len="i8",  # NO_LIMIT: none
+    long_prefill_token_threshold="i8", reserve_full_prompt="?", watermark_blocks="i8", prefix_caching="?",
+    by_priority="?", prefill_schedule_interval="i8",
+    **{name: "f8" for name in BatchTime._fields if name != "model"},
+)  # fmt: skip
 
-    computed: I64  # with KV
-    emitted: I64  # output tokens so far
-    n_blocks: I32  # blocks taken
-    n_named: I32  # of these, with content
-    path_at: I64  # where in Content the next block's range is ...
-    path_offset: I32  # ... and its place in that line
-    top: I32  # of its stack of Holds
-    owed: I64  # its part of the engine's pending prefill
-    dispatch_hit: I64  # hit by the router's index when it was sent; NONE once the first token is out
-    next_waiting: I32
-
-
-class Engines(NamedTuple):
-    """One value per engine, lists as [engine, place]."""
-
-    ends_at: F64  # when the batch or run in flight ends; infinite: idle
-    running: I32  # in scheduling order
-    n_running: I64
-    planned: I64  # tokens of the batch in flight by place; 0: not in it
-    first_waiting: I32
-    last_waiting: I32
-    n_waiting: I64
-    n_executed: I64  # batches
+ENGINE = _record(
+    ends_at="f8",  # when the batch or run in flight ends; infinite: idle
+    n_running="i8",
+    first_waiting="i8", last_waiting="i8", n_waiting="i8",
+    n_executed="i8",  # batches
     # a run: the same decodes step after step (0 steps: a single batch is in flight)
-    run_steps: I64
-    run_begun: I64
-    run_ended: I64
-    run_start: F64
-    run_first: F64  # seconds of its first step on the GPU
-    run_slope: F64  # seconds that each further step takes longer
-    run_host: F64
-    run_n_host: I64  # steps that the host decides
-    step_ends_at: F64  # the step in flight
+    run_steps="i8", run_begun="i8", run_ended="i8",
+    run_start="f8",
+    run_first="f8",  # seconds of its first step on the GPU
+    run_slope="f8",  # seconds that each further step takes longer
+    run_host="f8", run_n_host="i8",  # seconds of a step that the host decides; how many those are
+    settled_until="f8",  # before this instant nothing of the run is new
+    # blocks
+    n_free="i8", oldest="i8", newest="i8",  # the queue of free runs
+    first_slot="i8",  # free slot for a run
+    first_news="i8",  # line of which the router's index must hear
+    # what the router sees: agentctl.sim.view says what each counts
+    waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
+    context_tokens="i8", kv_used_blocks="i8", kv_total_blocks="i8", hit_tokens="i8", inflight_requests="i8",
+    inflight_prefill_tokens="i8",
+)  # fmt: skip
 
+# A request and what became of it; counts are tokens unless named.
+JOB = _record(
+    prompt="i8", output="i8",
+    computed="i8",  # with KV
+    emitted="i8",  # output tokens so far
+    n_blocks="i8", n_named="i8",  # blocks taken; of these, with content
+    path_at="i8", path_offset="i8",  # where its next block without content lies: range, and place in it
+    path_start="i8", path_stop="i8",  # its ranges in `path`
+    top="i8",  # of its stack of holds
+    next_waiting="i8",
+    priority="i8",
+    owed="i8",  # its part of the engine's pending prefill
+    dispatch_hit="i8",  # by the router's index, when it was sent
+    # the outcome; NaN, -1 and 0 stand for what a rejected request lacks
+    done="?", engine="i8", arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i8",
+    prefilled="i8", preemptions="i8",
+)  # fmt: skip
 
-class Counters(NamedTuple):
-    """What the router sees, by engine: agentctl.sim.view says what each counts."""
+# Consecutive blocks of a line, cached by one request, with the same users (agentctl.sim.cache).
+RUN = _record(
+    line="i8",  # NONE: blocks without content
+    low="i8", high="i8",  # blocks low .. high - 1 of the line
+    users="i8",
+    born="i8",  # when it was cached: orders copies of the same block
+    previous="i8", next="i8",  # in the queue of free runs; a free slot is chained by `next`
+    sibling="i8",  # another run of the line
+    part="i8",  # the run that continues this one since it was cut, NONE
+)  # fmt: skip
 
-    waiting_requests: I64
-    running_requests: I64
-    pending_prefill_tokens: I64
-    pending_prefill_pairs: F64
-    context_tokens: I64
-    kv_used_blocks: I64
-    kv_total_blocks: I64
-    hit_tokens: I64
-    inflight_requests: I64
-    inflight_prefill_tokens: I64
+# What a request uses: an entry of its stack.
+HOLD = _record(
+    run="i8",
+    high="i8",  # end of what is used; parts cut off later lie below it
+    below="i8",  # a free entry is chained by it too
+)  # fmt: skip
 
+# What an engine has of a line; small, because there are as many as lines times engines.
+LINE = _record(
+    first_run="i4",
+    held="i4",  # blocks of the line that are there
+    known="i4",  # ... as announced to the router
+    news="i4",  # next line with news; NO_NEWS: none
+)  # fmt: skip
 
-class Results(NamedTuple):
-    """Per request; NaN, -1 and 0 stand for what a rejected request lacks."""
+RANGE = _record(line="i8", length="i8")
 
-    done: Bool
-    engine: I64
-    arrival: F64
-    scheduled: F64
-    first_token: F64
-    finish: F64
-    hit: I64
-    prefilled: I64
-    preemptions: I64
+# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, and the engine that
+# the router chose last.
+CLOCK, N_HOLDS, FREE_HOLD, ENDED, LAST_CHOSEN = range(5)
 
 
 class State(NamedTuple):
-    limits: Limits
-    engines: Engines
-    jobs: Jobs
-    cache: Cache
-    content: Content
-    counters: Counters
-    results: Results
+    limits: NDArray  # LIMITS [engine]
+    engines: NDArray  # ENGINE [engine]
+    jobs: NDArray  # JOB [request]
+    running: NDArray[np.int64]  # [engine, place], in scheduling order
+    planned: NDArray[np.int64]  # [engine, place] tokens of the batch in flight; 0: not in it
+    runs: NDArray  # RUN [engine, slot]
+    holds: NDArray  # HOLD, of all engines
+    lines: NDArray  # LINE [line, engine]
+    path: NDArray  # RANGE, of all requests
+    counts: NDArray[np.int64]
+    ended: NDArray[np.int64]  # scratch
 
 
-def make_limits(cluster: Cluster) -> Limits:
-    """One entry per engine, pools in order."""
+def make_limits(cluster: Cluster) -> NDArray:
+    """One record per engine, pools in order."""
     pools = [pool for pool in cluster.pools for _ in range(pool.engines)]
-
-    def column(values: list, dtype: type = np.int64) -> NDArray:
-        return np.array(values, dtype=dtype)
-
-    return Limits(
-        usable_blocks=column([p.kv_blocks - 1 for p in pools]),
-        block_tokens=column([p.block_tokens for p in pools]),
-        max_num_batched_tokens=column([p.max_num_batched_tokens for p in pools]),
-        max_num_seqs=column([p.max_num_seqs for p in pools]),
-        max_model_len=column([p.max_model_len or NO_LIMIT for p in pools]),
-        long_prefill_token_threshold=column([p.long_prefill_token_threshold for p in pools]),
-        reserve_full_prompt=column([p.reserve_full_prompt for p in pools], np.bool_),
-        watermark_blocks=column([math.floor(p.watermark * p.kv_blocks) for p in pools]),
-        prefix_caching=column([p.prefix_caching for p in pools], np.bool_),
-        by_priority=column([p.scheduling_policy == "priority" for p in pools], np.bool_),
-        prefill_schedule_interval=column([p.prefill_schedule_interval for p in pools]),
-        coefficients=column([list(p.profile.batch_time[1:]) for p in pools], np.float64),
-    )
+    limits = np.zeros(len(pools), LIMITS)
+    for name in ("block_tokens", "max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold",
+                 "reserve_full_prompt", "prefix_caching", "prefill_schedule_interval"):  # fmt: skip
+        limits[name] = [getattr(pool, name) for pool in pools]
+    limits["usable_blocks"] = [pool.kv_blocks - 1 for pool in pools]
+    limits["watermark_blocks"] = [math.floor(pool.watermark * pool.kv_blocks) for pool in pools]
+    limits["max_model_len"] = [pool.max_model_len or NO_LIMIT for pool in pools]
+    limits["by_priority"] = [pool.scheduling_policy == "priority" for pool in pools]
+    for name in BatchTime._fields[1:]:
+        limits[name] = [getattr(pool.profile.batch_time, name) for pool in pools]
+    return _attributes(limits)
 
 
-def make_state(limits: Limits, content: Content, n_requests: int) -> State:
+def make_state(limits: NDArray, content: Content, requests: Requests) -> State:
     """An idle cluster before the first request."""
-    n, k, seqs = n_requests, limits.usable_blocks.size, int(limits.max_num_seqs.max())
-
-    def ints(size: int | tuple[int, int], value: int = 0, dtype: type = np.int64) -> NDArray:
-        return np.full(size, value, dtype=dtype)
-
-    def floats(size: int, value: float = math.nan) -> F64:
-        return np.full(size, value)
-
-    most_holds = int((limits.max_num_seqs * limits.usable_blocks).sum()) + 64
-    cache = make_cache(content.n_lines, limits.usable_blocks, min(most_holds, MAX_HOLDS))
-    engines = Engines(
-        floats(k, math.inf), ints((k, seqs), NONE, np.int32), ints(k), ints((k, seqs)), ints(k, NONE, np.int32),
-        ints(k, NONE, np.int32), ints(k), ints(k), ints(k), ints(k), ints(k), floats(k), floats(k), floats(k),
-        floats(k), ints(k), floats(k),
+    n, k, seqs = requests.arrival.size, limits.size, int(limits["max_num_seqs"].max())
+    engines = np.zeros(k, ENGINE)
+    engines["ends_at"] = np.inf
+    for name in ("first_waiting", "last_waiting", "first_news"):
+        engines[name] = NONE
+    engines["n_free"] = engines["kv_total_blocks"] = limits["usable_blocks"]
+    engines["first_slot"] = 1  # slot 0 holds all free blocks, none with content
+    n_slots = int(limits["usable_blocks"].max()) + 2  # a run has a block at least
+    runs = np.zeros((k, n_slots), RUN)
+    for name in ("line", "previous", "next", "sibling", "part"):
+        runs[name] = NONE
+    runs["next"][:, 1:-1] = np.arange(2, n_slots)
+    runs["high"][:, 0] = limits["usable_blocks"]
+    jobs = np.zeros(n, JOB)
+    jobs["prompt"], jobs["output"] = requests.prompt_tokens, requests.output_tokens
+    jobs["priority"] = requests.priority
+    jobs["path_start"] = jobs["path_at"] = content.start[:-1]
+    jobs["path_stop"] = content.start[1:]
+    for name in ("top", "next_waiting", "engine"):
+        jobs[name] = NONE
+    for name in ("arrival", "scheduled", "first_token", "finish"):
+        jobs[name] = np.nan
+    lines = np.zeros((content.n_lines, k), LINE)
+    lines["first_run"], lines["news"] = NONE, NO_NEWS
+    path = np.zeros(content.line.size, RANGE)
+    path["line"], path["length"] = content.line, content.length
+    # untouched memory costs nothing
+    holds = np.empty(min(int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64, MAX_HOLDS), HOLD)
+    counts = np.zeros(5, np.int64)
+    counts[[FREE_HOLD, LAST_CHOSEN]] = NONE
+    return State(
+        limits, _attributes(engines), _attributes(jobs), np.full((k, seqs), NONE),
+        np.zeros((k, seqs), np.int64), _attributes(runs), _attributes(holds), _attributes(lines),
+        _attributes(path), counts, np.empty(seqs, np.int64),
     )  # fmt: skip
-    jobs = Jobs(
-        ints(n), ints(n), ints(n, 0, np.int32), ints(n, 0, np.int32), ints(n), ints(n, 0, np.int32),
-        ints(n, NONE, np.int32), ints(n), ints(n, NONE), ints(n, NONE, np.int32),
-    )  # fmt: skip
-    counters = Counters(
-        ints(k), ints(k), ints(k), floats(k, 0.0), ints(k), ints(k), limits.usable_blocks.copy(), ints(k), ints(k),
-        ints(k),
-    )  # fmt: skip
-    results = Results(
-        np.zeros(n, np.bool_), ints(n, NONE), floats(n), floats(n), floats(n), floats(n), ints(n), ints(n), ints(n)
-    )
-    return State(limits, engines, jobs, cache, content, counters, results)
+
+
+def _attributes(records: NDArray) -> NDArray:
+    """The same array, whose fields are also attributes (outside numba)."""
+    return records.view(np.recarray)
