@@ -61,6 +61,7 @@ class Headroom:
 @dataclass(frozen=True)
 class Result:
     starts: str  # absolute | relative | synthesised
+    multi_turn_sessions: int  # of two or more requests
     span_s: float  # from the first to the last arrival
     rates_reason: str | None  # why rates are None
     requests_per_min: float | None
@@ -96,6 +97,7 @@ def analyze(trace: Trace, options: AnalyzeOptions) -> Result:
         found = hot_prefixes(trace.tree, tip, session, trace.block_tokens, options.engines)
     return Result(
         starts=trace.meta["time"]["origin"],
+        multi_turn_sessions=int((np.bincount(session) > 1).sum()),
         span_s=span,
         rates_reason=None if per_s else "all requests arrive at one instant",
         requests_per_min=per_s and 60 * per_s * arrival.size,

@@ -33,7 +33,7 @@ def _sentence(result: Result) -> str:
     if result.requests_per_min is None:
         return f"The load cannot be told: {result.rates_reason}."
     text = f"The log offers {number(result.requests_per_min)} requests/min over {seconds(result.span_s)}"
-    if result.sessions_per_min is not None:
+    if result.sessions_per_min is not None and result.multi_turn_sessions:
         text += f", from {number(result.sessions_per_min)} new sessions/min"
     if result.requests_in_flight:
         text += f", with {number(result.requests_in_flight.mean)} requests in flight on average"

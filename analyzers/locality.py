@@ -52,7 +52,7 @@ class ReuseWithin:
 
 @dataclass(frozen=True)
 class IdleTimeout:
-    """A cache of any size that drops a block `timeout_s` after the end of the last request that took it up."""
+    """A cache of any size that drops a block `timeout_s` after the end of the last request to come for it."""
 
     timeout_s: float
     hit_token_ratio: float  # of all prompt tokens

@@ -138,7 +138,7 @@ def only_finished(log: Log) -> Finding | None:
     return Finding(
         "only-finished",
         "note",
-        f"all {log.rows.height:,} requests ended well",
+        f"none of the {log.rows.height:,} requests is logged as failed",
         "if the log holds finished requests only, load and tail latency are understated",
         "make sure that errors, aborts and timeouts are logged too",
     )

@@ -182,3 +182,11 @@ def test_thousands_a_minute_are_written_out_and_no_chains_test_no_prefix(tmp_pat
     section = describe(analyze(write_dataset(tmp_path / "t.trace", rows), OPTIONS))
     assert "6,060 requests/min" in section.sentence
     assert not any("Hot-prefix" in text for text in section.assumptions)
+
+
+def test_requests_that_nothing_groups_are_not_called_sessions(tmp_path):
+    rows = [{"arrival_s": 60 * k, "session_id": session} for k, session in enumerate("abcb")]
+    known = analyze(write_dataset(tmp_path / "a.trace", rows), OPTIONS)
+    assert known.multi_turn_sessions == 1 and "new sessions/min" in describe(known).sentence
+    unknown = analyze(write_dataset(tmp_path / "b.trace", rows[:3]), OPTIONS)
+    assert unknown.multi_turn_sessions == 0 and "sessions" not in describe(unknown).sentence
