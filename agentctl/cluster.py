@@ -19,6 +19,8 @@ SGLANG_KEYS = (
     "page_tokens",
 )  # fmt: skip
 
+MAX_ENGINES = 65_536  # of one pool; more is a slip of the finger, and memory for each would run out first
+
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -38,7 +40,7 @@ class Pool:
     kv_blocks: Annotated[int, Meta(ge=2)]  # as the engine reports it: one block is never usable
     block_tokens: Positive
     role: Literal["both", "prefill", "decode"] = "both"
-    engines: Positive = 1
+    engines: Annotated[int, Meta(ge=1, le=MAX_ENGINES)] = 1
     scheduler: Literal["vllm", "sglang"] = "vllm"
     max_num_batched_tokens: Positive = 8192
     max_num_seqs: Positive = 256
@@ -131,6 +133,8 @@ class Cluster:
         """The same cluster with `n` engines in its only pool."""
         if len(self.pools) != 1:
             raise ConfigError("the number of engines can only be varied in a cluster with one pool")
+        if not 1 <= n <= MAX_ENGINES:
+            raise ConfigError(f"{n} engines", expected=f"1 to {MAX_ENGINES}")
         return replace(self, pools=(replace(self.pools[0], engines=n),))
 
 

@@ -109,7 +109,7 @@ def check_output(path: Path, *, force: bool, mark: str | None) -> None:
         raise OutputError("the output has no name", place=place, expected=f"the name of a {kind}")
     if path == Path("-"):
         raise OutputError("standard output takes no " + kind, place="-", expected=f"the name of a {kind}")
-    if not _is_text(place):
+    if not is_text(place):
         raise OutputError("the name is not UTF-8", place=place, expected="a name that is valid text")
     with _disk_errors(path):
         is_folder, exists = path.is_dir(), os.path.lexists(path)
@@ -129,7 +129,7 @@ def check_output(path: Path, *, force: bool, mark: str | None) -> None:
         raise OutputError("already exists", place=place, hint="--force replaces it")
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
     """Bytes of a file name that are no UTF-8 reach Python as lone surrogates."""
     try:
         name.encode()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentctl.errors import InputError
+from agentctl.files import is_text
 from agentctl.schema import TRACE_SCHEMA
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def is_trace(path: Path) -> bool:
 def open_trace(path: Path) -> Trace:
     """Open NAME.trace; raises InputError when it is not a complete dataset of this version."""
     place = str(path)
+    if not is_text(place):  # the libraries that read Parquet take names of valid text only
+        raise InputError("the name is not UTF-8", place=place, hint="rename the folder")
     if not path.is_dir():
         fact = "is a file, not a dataset" if path.exists() else "does not exist"
         raise InputError(fact, place=place, expected="a folder made by `agentctl ingest`")

@@ -60,7 +60,7 @@ def _given(value: Any, param: Any, place: str) -> Any:
     items = value if isinstance(value, list) else [value]
     for item in items:
         if not isinstance(item, str | int | float):
-            what = {list: "a list", dict: "a table"}.get(type(item), "a date or time")
+            what = "a list" if isinstance(item, list) else "a table" if isinstance(item, dict) else "a date"
             raise ConfigError(f"holds {what}", place=place, expected="text, numbers, true or false")
     texts = [item if isinstance(item, bool) else str(item) for item in items]
     return texts if param.multiple else texts[0]

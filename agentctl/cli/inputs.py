@@ -36,17 +36,21 @@ def open_input(paths: Sequence[Path], streams: Streams) -> Iterator[Trace]:
 
 def trace_name(path: Path) -> str:
     """`day.jsonl.gz` -> `day`; standard input has no name of its own."""
-    return path.name.split(".")[0] or "trace" if str(path) != "-" else "stdin"
+    from agentctl.ingest.source import safe_name
+
+    return safe_name(path.name).split(".")[0] or "trace" if str(path) != "-" else "stdin"
 
 
 def the_cluster(cluster: Path | None, profile: str | None, engines: int | None) -> Cluster:
     """The cluster in a file, or one pool of a profile; `engines` is its size. Raises UsageError."""
-    from agentctl.cluster import cluster_of, load_cluster
+    from agentctl.cluster import MAX_ENGINES, cluster_of, load_cluster
     from agentctl.profile import load_profile
 
     if (cluster is None) == (profile is None):
         fact = "both are given" if cluster else "neither is given"
         raise UsageError(fact, place="--cluster, --profile", expected="one of them")
+    if engines is not None and engines > MAX_ENGINES:
+        raise UsageError(f"asks for {engines} engines", place="--engines", expected=f"at most {MAX_ENGINES}")
     if cluster is not None:
         loaded = load_cluster(cluster)
         return loaded.with_engines(engines) if engines else loaded

@@ -45,6 +45,8 @@ Replay = Annotated[
 
 def whole_numbers(text: str, option: str) -> list[int]:
     """`8`, `2,4,8` or `4..32` (doubling from the first, the last included) as numbers; raises UsageError."""
+    from agentctl.cluster import MAX_ENGINES
+
     try:
         if ".." in text:
             first, last = (int(part) for part in text.split(".."))
@@ -58,6 +60,8 @@ def whole_numbers(text: str, option: str) -> list[int]:
         numbers = []
     if not numbers or numbers[0] < 1 or numbers != sorted(numbers):
         raise UsageError(f"cannot read {text!r}", place=option, expected="a number, 2,4,8 or 4..32")
+    if numbers[-1] > MAX_ENGINES:
+        raise UsageError(f"asks for {numbers[-1]} engines", place=option, expected=f"at most {MAX_ENGINES}")
     return numbers
 
 

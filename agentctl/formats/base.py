@@ -31,6 +31,7 @@ from agentctl.errors import UnknownFormatError, UsageError
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Chunk, Source
+from agentctl.toml import suggestion
 
 TimeOrigin = Literal["absolute", "relative", "session"]
 
@@ -179,7 +180,7 @@ def readers() -> dict[str, ModuleType]:
 def reader_named(name: str) -> ModuleType:
     known = readers()
     if name not in known:
-        raise UnknownFormatError(f"no format is called {name!r}", expected="one of " + ", ".join(known))
+        raise UsageError(f"no format is called {name!r}", place="--format", hint=suggestion(name, known))
     return known[name]
 
 

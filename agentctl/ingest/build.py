@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.quarantine import Budget, write_places
 from agentctl.ingest.read import FileReport, read_file
 from agentctl.ingest.report import describe
+from agentctl.ingest.source import check_readable, safe_name
 from agentctl.ingest.trie import Trie
 from agentctl.ingest.write import write_nodes, write_requests
 from agentctl.present import Section
@@ -86,8 +88,13 @@ def _check_paths(paths: list[str]) -> None:
     for path, count in unpacked.items():
         if count > 1:
             raise InputError(
-                "is given twice, perhaps plain and compressed", place=Path(path).name, hint="give one of them"
+                "is given twice, perhaps plain and compressed",
+                place=safe_name(Path(path).name),
+                hint="give one of them",
             )
+    for path in paths:  # before the first of them is read for an hour
+        if path != "-":
+            check_readable(path)
 
 
 def _check_twice(reports: list[FileReport]) -> None:
@@ -114,22 +121,35 @@ def _read_all(
                 progress(0.8 * k / len(paths), f"reading {k + 1} of {len(paths)}")
             reports.append(read_file(path, options.format, read_options, trie, spool / f"{k}.arrow"))
         return reports, trie
-    # spawn: a fork would copy the locks of Arrow's threads
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(options.workers, len(paths)), context) as pool:
-        futures = [
-            pool.submit(_read_alone, path, options.format, read_options, spool / f"{k}.arrow")
-            for k, path in enumerate(paths)
-        ]
-        reports = []
-        for k, future in enumerate(futures):
-            report = future.result()
-            nodes = report.spool.with_suffix(".parent.npy"), report.spool.with_suffix(".hash.npy")
-            report.node_numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
-            reports.append(report)
-            if progress:
-                progress(0.8 * (k + 1) / len(paths), f"read {k + 1} of {len(paths)}")
+    jobs = [(path, options.format, read_options, spool / f"{k}.arrow") for k, path in enumerate(paths)]
+    reports = []
+    for report in _side_by_side(jobs, min(options.workers, len(paths))):
+        nodes = report.spool.with_suffix(".parent.npy"), report.spool.with_suffix(".hash.npy")
+        report.node_numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
+        reports.append(report)
+        if progress:
+            progress(0.8 * len(reports) / len(paths), f"read {len(reports)} of {len(paths)}")
     return reports, trie
+
+
+def _side_by_side(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterator[FileReport]:
+    """_read_alone of each job, in their order. Ctrl-C and errors end the workers, who say nothing."""
+    # spawn: a fork would copy the locks of Arrow's threads
+    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+    with ProcessPoolExecutor(workers, context) as pool:
+        try:
+            # A terminal interrupts all of its processes; those started while it is blocked never hear of it.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                futures = [pool.submit(_read_alone, *job) for job in jobs]
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for future in futures:
+                yield future.result()
+        except BaseException:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
 
 
 def _read_alone(path: str, format_name: str | None, options: ReadOptions, spool: Path) -> FileReport:

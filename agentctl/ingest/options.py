@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from agentctl.errors import UsageError
+
+MAX_BLOCK_TOKENS = 1 << 20  # no engine hashes more tokens at once
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,15 @@ class IngestOptions:
     force: bool = False
 
     def __post_init__(self) -> None:
-        if not self.session_rate_per_min > 0:
+        if not 0 < self.session_rate_per_min < math.inf:
             raise UsageError(
-                f"is {self.session_rate_per_min}", place="--session-rate", expected="more than 0 per minute"
+                f"is {self.session_rate_per_min}",
+                place="--session-rate",
+                expected="a finite number above 0, sessions per minute",
+            )
+        if self.block_tokens is not None and not 1 <= self.block_tokens <= MAX_BLOCK_TOKENS:
+            raise UsageError(
+                f"is {self.block_tokens}", place="--block-tokens", expected=f"1 to {MAX_BLOCK_TOKENS}"
             )
 
 
@@ -40,6 +49,8 @@ def parse_map(pairs: Sequence[str]) -> dict[str, str]:
         column, equals, name = pair.partition("=")
         if not equals or not column.strip() or not name.strip():
             raise UsageError(f"{pair!r} is no mapping", place="--map", expected="COLUMN=FIELD")
+        if any("\ud800" <= char <= "\udfff" for char in pair):  # bytes of the command line that are no text
+            raise UsageError(f"{pair!r} is not UTF-8", place="--map", expected="COLUMN=FIELD")
         if column.strip() in columns:
             raise UsageError(f"{column.strip()} is mapped twice", place="--map")
         columns[column.strip()] = name.strip()

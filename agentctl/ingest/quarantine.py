@@ -67,9 +67,11 @@ class Budget:
         shown = "\n".join(f"  {place}" for place in places[:5])
         totals = ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items()))
         where = f" (place and reason in {report})" if report else ""
+        cure = f"--max-bad {bad} sets them aside"
+        if bad == n_records:
+            cure = "no record is good: is it the right format? --format NAME decides"
         raise BadRecordsError(
-            f"{bad:,} of {n_records:,} records are bad ({totals}); the first:\n{shown}",
-            hint=f"--max-bad {bad} sets them aside{where}",
+            f"{bad:,} of {n_records:,} records are bad ({totals}); the first:\n{shown}", hint=cure + where
         )
 
     def _allows(self, bad: int, n_records: int) -> bool:

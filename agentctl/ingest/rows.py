@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from agentctl.errors import InputError
+from agentctl.errors import InputError, UsageError
 from agentctl.ingest.read import FileReport, column_type
 from agentctl.ingest.trie import UNKNOWN_TIP
 
 _NS = 1_000_000_000
+MAX_SPAN_NS = 100 * 365 * 86_400 * _NS  # well within 64 bits, with room for the longest session
 
 
 class Rows:
@@ -44,6 +45,12 @@ class Rows:
         encoded = self._column("session_id").combine_chunks().dictionary_encode()
         n = len(encoded.dictionary)
         span_ns = n / session_rate_per_min * 60.0 * _NS
+        if span_ns > MAX_SPAN_NS:
+            raise UsageError(
+                f"{session_rate_per_min} sessions a minute spread {n} sessions over more than 100 years",
+                place="--session-rate",
+                expected="a higher rate",
+            )
         starts = np.array([uniform(seed, name) * span_ns for name in encoded.dictionary.to_pylist()])
         self._arrival_ns = self._arrival_ns + np.rint(starts).astype(np.int64)[encoded.indices.to_numpy()]
 

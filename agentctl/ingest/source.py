@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from agentctl.errors import InputError, UsageError
+from agentctl.trace import META_FILE
 
 CHUNK_BYTES = 4 << 20
 MAX_LINE_BYTES = 64 << 20
@@ -205,19 +206,38 @@ def safe_name(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def check_readable(path: str) -> None:
+    """Raise InputError for what cannot be read as a log file, without opening it (it may be a pipe)."""
+    name = safe_name(path)
+    try:
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)  # noqa: PTH116
+        is_dataset = is_folder and (Path(path) / META_FILE).is_file()
+    except OSError as error:
+        raise InputError(f"cannot be opened ({error.strerror})", place=name) from error
+    except ValueError as error:  # a zero byte in the name
+        raise InputError("is no file name", place=name) from error
+    if is_dataset:
+        raise InputError(
+            "is a dataset",
+            place=name,
+            expected="log files, or one dataset alone",
+            hint="to join logs, ingest all of them together: agentctl ingest FILES -o NAME.trace",
+        )
+    if is_folder:
+        raise InputError("is a folder", place=name, expected="a log file", hint=f"{name}/* gives its files")
+    if not os.access(path, os.R_OK):
+        raise InputError("cannot be opened (Permission denied)", place=name)
+
+
 def _open(path: str) -> _Raw:
     if path == "-":
         if sys.stdin.isatty():
             raise UsageError("`-` reads standard input, which is a terminal", hint="pipe a log into it")
         return _Raw(sys.stdin.buffer, None)
-    name = safe_name(path)
+    check_readable(path)
     try:
-        if Path(path).is_dir():
-            raise InputError(
-                "is a folder", place=name, expected="a log file", hint=f"{name}/* gives its files"
-            )
         file = open(path, "rb")  # noqa: SIM115, PTH123
         status = os.fstat(file.fileno())
     except OSError as error:
-        raise InputError(f"cannot be opened ({error.strerror})", place=name) from error
+        raise InputError(f"cannot be opened ({error.strerror})", place=safe_name(path)) from error
     return _Raw(file, status.st_size if stat.S_ISREG(status.st_mode) else None)

@@ -102,7 +102,7 @@ def test_a_wrong_value_names_where_it_came_from(agentctl, tmp_path, text, enviro
     ("text", "message"),
     [
         ("seed = [1, 2]", "agentctl.toml: seed: is a list; expected one value, as the flag takes it"),
-        ("seed = 2026-01-01", "agentctl.toml: seed: holds a date or time; expected text, numbers"),
+        ("seed = 2026-01-01", "agentctl.toml: seed: holds a date; expected text, numbers"),
         ("slo = [[1]]", "agentctl.toml: slo: holds a list; expected text, numbers"),
         ("strict = 'perhaps'", "agentctl.toml: strict: is 'perhaps'; expected true or false"),
         ("[recommend]\nreplicates = 1", "agentctl.toml: replicates: is '1'; expected at least 2"),
