@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from agentctl import __version__
+
 CODE = "import os, agentctl; from numba import njit\nprint(os.environ.get('NUMBA_CACHE_DIR', ''))"
 
 
@@ -17,8 +19,10 @@ def cache_folder(monkeypatch_access: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_numba_keeps_its_own_cache_where_something_is_writable():
-    assert cache_folder("lambda path, mode: True") == ""
+def test_compiled_code_goes_to_the_users_cache_apart_for_every_version(tmp_path):
+    folder = cache_folder("access", XDG_CACHE_HOME=str(tmp_path))
+    assert folder == str(tmp_path / "agentctl" / f"numba-{__version__}")
+    assert Path(folder).is_dir()
 
 
 def test_numba_gets_a_private_folder_that_goes_with_the_run_where_nothing_is_writable():

@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from agentctl.sim.jit import kernel
 from agentctl.workload import AFTER_START, AT_ARRIVAL, Workload
 
 DUE = np.dtype([("time", "f8"), ("request", "i8")])
@@ -81,12 +81,12 @@ def make_arrivals(workload: Workload, concurrency: int | None) -> Arrivals:
     return arrivals
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def next_time(arrivals):
     return arrivals.due[0].time if arrivals.counts[N_DUE] else math.inf
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def pop(arrivals):
     """The request that arrives next: the earliest, then the lowest number."""
     due = arrivals.due
@@ -111,7 +111,7 @@ def pop(arrivals):
     return first
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _push(arrivals, time, request):
     due = arrivals.due
     i = arrivals.counts[N_DUE]
@@ -125,12 +125,12 @@ def _push(arrivals, time, request):
     due[i].time, due[i].request = time, request
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _before(time_a, a, time_b, b):
     return time_a < time_b or (time_a == time_b and a < b)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def has_arrived(arrivals, r):
     """Request r arrives now: release those that count from its start."""
     one = arrivals.requests[r]
@@ -140,7 +140,7 @@ def has_arrived(arrivals, r):
             _one_less(arrivals, follower)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def has_ended(arrivals, r):
     """Request r ends now: release those that waited for it; in a closed loop the next session starts."""
     one = arrivals.requests[r]
@@ -155,7 +155,7 @@ def has_ended(arrivals, r):
         _start_session(arrivals, arrivals.now[0])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _one_less(arrivals, r):
     one = arrivals.requests[r]
     one.waits_for -= 1
@@ -164,7 +164,7 @@ def _one_less(arrivals, r):
         _release(arrivals, r)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _release(arrivals, r):
     one = arrivals.requests[r]
     if one.release == AT_ARRIVAL:
@@ -174,13 +174,13 @@ def _release(arrivals, r):
         _push(arrivals, one.latest + one.gap, r)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _start_sessions(arrivals, n):
     for _ in range(n):
         _start_session(arrivals, 0.0)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _start_session(arrivals, now):
     session = arrivals.sessions[arrivals.order[arrivals.counts[N_STARTED]]]
     arrivals.counts[N_STARTED] += 1

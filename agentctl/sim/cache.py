@@ -1,8 +1,8 @@
 """The KV blocks of the engines, in runs instead of one by one, with exactly the effect of one by one.
 
-vLLM's block pool (V1): blocks are taken from the front of a queue of free ones; a freed block goes to its end,
-a sequence's last block first, and can be found by content until it is taken again. Several blocks may hold
-the same content: a lookup takes the one cached first, a reuse forgets only its own.
+vLLM's block pool (V1): blocks are taken from the front of a queue of free ones; a freed block goes to its
+end, a sequence's last block first, and can be found by content until it is taken again. Several blocks may
+hold the same content: a lookup takes the one cached first, a reuse forgets only its own.
 
 A *run* is consecutive blocks of one line (agentctl.sim.content), cached by one request, with the same users.
 Free runs form a queue; a run gives up its blocks from its end. Whoever uses a block also uses every block
@@ -16,14 +16,14 @@ of engine e), line.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from agentctl.sim.jit import kernel
 from agentctl.sim.state import CLOCK, FREE_HOLD, N_HOLDS, NO_NEWS, NONE
 
 # Slots and queues
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _new_run(s, e, line, low, high, users):
     runs = s.runs
     x = s.engines[e].first_slot
@@ -38,7 +38,7 @@ def _new_run(s, e, line, low, high, users):
     return x
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _drop_run(s, e, x):
     """Forget an empty or merged run that is in no queue."""
     runs = s.runs
@@ -55,7 +55,7 @@ def _drop_run(s, e, x):
     s.engines[e].first_slot = x
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _unlink(s, e, x):
     runs = s.runs
     before, after = runs[e, x].previous, runs[e, x].next
@@ -71,7 +71,7 @@ def _unlink(s, e, x):
     s.engines[e].n_free -= runs[e, x].high - runs[e, x].low
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _append(s, e, x):
     runs = s.runs
     last = s.engines[e].newest
@@ -84,7 +84,7 @@ def _append(s, e, x):
     s.engines[e].n_free += runs[e, x].high - runs[e, x].low
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _tell(s, e, line):
     """The router's index will hear of this line when the batch ends."""
     if np.int64(s.lines[line, e].news) == NO_NEWS:
@@ -92,7 +92,7 @@ def _tell(s, e, line):
         s.engines[e].first_news = line
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def announce(s, e):
     """Bring the router's index of engine e up to what the engine holds."""
     line = s.engines[e].first_news
@@ -107,7 +107,7 @@ def announce(s, e):
 # Taking free blocks
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def take(s, e, n):
     """Take the n blocks freed longest ago; they lose their content. n is at most n_free."""
     runs = s.runs
@@ -132,11 +132,11 @@ def take(s, e, n):
             _shrink(s, e, line)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _shrink(s, e, line):
     """Blocks of the line were lost: what is left reaches to the end of the longest of its runs."""
     runs = s.runs
-    held = 0
+    held = np.int64(0)
     y = np.int64(s.lines[line, e].first_run)
     while y != NONE:
         held = max(held, runs[e, y].high)
@@ -149,7 +149,7 @@ def _shrink(s, e, line):
 # Using what is there
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _first_copy(s, e, line, at):
     """(run, end) of the copy of block `at` that was cached first, and how far it stays the first."""
     runs = s.runs
@@ -168,9 +168,9 @@ def _first_copy(s, e, line, at):
     return best, end
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def count_idle(s, e, line, stop):
-    """How many of the line's first `stop` blocks, all held, are used by nobody: using them takes free ones."""
+    """How many of the line's first `stop` blocks, all held, nobody uses: using them takes free ones."""
     runs = s.runs
     idle, at = np.int64(0), np.int64(0)
     while at < stop:
@@ -182,9 +182,9 @@ def count_idle(s, e, line, stop):
     return idle
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _cut(s, e, x, at):
-    """Cut run x before block `at`; its users use both parts, and its queue place holds both. Returns the end."""
+    """Cut run x before block `at`; users and queue place go to both parts. Returns the end."""
     runs = s.runs
     y = _new_run(s, e, runs[e, x].line, at, runs[e, x].high, runs[e, x].users)
     runs[e, y].born = runs[e, x].born
@@ -202,7 +202,7 @@ def _cut(s, e, x, at):
     return y
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def use(s, e, line, stop, top):
     """Use the line's first `stop` blocks, all held, pushing onto the stack `top`; returns the new top."""
     runs = s.runs
@@ -222,7 +222,7 @@ def use(s, e, line, stop, top):
     return top
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def push(s, run, high, top):
     holds = s.holds
     entry = s.counts[FREE_HOLD]
@@ -235,7 +235,7 @@ def push(s, run, high, top):
     return entry
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def cache_blocks(s, e, line, low, high, top):
     """Blocks that the request took now hold blocks low..high - 1 of `line` and can be found.
 
@@ -265,7 +265,7 @@ def cache_blocks(s, e, line, low, high, top):
 # Giving back
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def release(s, e, top, n_unnamed):
     """Give back a request's blocks, the last first: `n_unnamed` without content, then those of its stack."""
     runs, holds = s.runs, s.holds
@@ -292,23 +292,23 @@ def release(s, e, top, n_unnamed):
         top = below
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _free(s, e, x):
     """Put a run at the end of the queue, in one with the run before it where that continues x."""
     runs = s.runs
     last = s.engines[e].newest
     line = runs[e, x].line
-    if last != NONE and runs[e, last].line == line and runs[e, last].low == runs[e, x].high:
-        if _only_copies(s, e, x, last):
-            _unlink(s, e, last)
-            high = runs[e, last].high
-            _drop_run(s, e, last)
-            runs[e, x].high = high
-            runs[e, x].part = NONE
+    continues = last != NONE and runs[e, last].line == line and runs[e, last].low == runs[e, x].high
+    if continues and _only_copies(s, e, x, last):
+        _unlink(s, e, last)
+        high = runs[e, last].high
+        _drop_run(s, e, last)
+        runs[e, x].high = high
+        runs[e, x].part = NONE
     _append(s, e, x)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _only_copies(s, e, x, z):
     """Whether no other run of the line overlaps runs x and z, so that their age does not matter."""
     runs = s.runs

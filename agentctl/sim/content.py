@@ -1,8 +1,8 @@
 """Which KV blocks hold the same content: every request's blocks as a path through lines of blocks.
 
-Engines cache blocks by content. Prompts are known by their chains in the prefix tree; outputs carry no ids and
-are named by the child, the first later request whose parent this one is, as far as its prompt confirms them
-(design, "Output tokens"). What nothing names is the request's own and matched by nobody else.
+Engines cache blocks by content. Prompts are known by their chains in the prefix tree; outputs carry no ids
+and are named by the child, the first later request whose parent this one is, as far as its prompt confirms
+them (design, "Output tokens"). What nothing names is the request's own and matched by nobody else.
 
 Blocks form a tree, and the tree is cut into *lines*: from a head downwards, at each node on to the child with
 the most descendants. A path from the root crosses few lines (at most the logarithm of the nodes) and takes a
@@ -25,8 +25,8 @@ I64 = NDArray[np.int64]
 
 
 class Content(NamedTuple):
-    """Paths of n requests. Request r's full blocks, prompt and output, are the first `length[i]` blocks of line
-    `line[i]` for i in start[r]..start[r + 1], one range after the other from the root."""
+    """Paths of n requests. Request r's full blocks, prompt and output, are the first `length[i]` blocks of
+    line `line[i]` for i in start[r]..start[r + 1], one range after the other from the root."""
 
     start: I64  # n + 1
     line: I32

@@ -1,9 +1,9 @@
 """The clock of a simulated cluster: batches end, requests arrive and are routed, idle engines start.
 
 At one instant (1) batches that end now take effect, engines in index order; (2) arrivals are routed, ordered
-by (arrival, request number); (3) idle engines with work start a batch, in index order. The clock stops at every
-request that must be routed (`advance`); whoever drives it shows the policy what the router sees (`look`) and
-sends the request where it says (`send`).
+by (arrival, request number); (3) idle engines with work start a batch, in index order. The clock stops at
+every request that must be routed (`advance`); whoever drives it shows the policy what the router sees
+(`look`) and sends the request where it says (`send`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 from numba import njit
 
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
+from agentctl.sim.jit import kernel
 from agentctl.sim.scheduler import cut, enqueue, finish, fits, settle, start
 from agentctl.sim.state import ENDED, LAST_CHOSEN
 from agentctl.sim.view import View
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def advance(s, arrivals):
     """Go on to the next request that must be routed; returns it, or -1 when everything has ended."""
     while True:
@@ -37,7 +38,7 @@ def advance(s, arrivals):
         _finish_batches(s, arrivals, now)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _finish_batches(s, arrivals, now):
     """(1) Apply the batches that end now."""
     for e in range(s.engines.size):
@@ -49,13 +50,13 @@ def _finish_batches(s, arrivals, now):
                 _end(s, arrivals, s.ended[k])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _end(s, arrivals, r):
     has_ended(arrivals, r)
     s.counts[ENDED] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _receive(s, arrivals, r):
     """(2) Request r is here. Returns whether any engine can ever serve it; otherwise it is rejected."""
     job = s.jobs[r]
@@ -68,7 +69,7 @@ def _receive(s, arrivals, r):
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _start_idle(s, now):
     """(3) Idle engines with work start a batch."""
     for e in range(s.engines.size):
@@ -108,7 +109,7 @@ def look(s, arrivals, requests, r, seed):
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _expected_hit(s, parent, prompt, size):
     """Whole blocks of what the prefix parent left, at most the prompt; 0 in a first turn."""
     if parent < 0:
@@ -116,7 +117,7 @@ def _expected_hit(s, parent, prompt, size):
     return min((s.jobs[parent].prompt + s.jobs[parent].output) // size * size, prompt)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def send(s, arrivals, r, e):
     """Put request r into the queue of engine e."""
     job, engine, now = s.jobs[r], s.engines[e], arrivals.now[0]

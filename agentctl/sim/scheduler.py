@@ -12,25 +12,25 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from agentctl.sim.cache import announce, cache_blocks, count_idle, release, take, use
+from agentctl.sim.jit import kernel
 from agentctl.sim.state import NONE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def is_decode(jobs, r):
     """Only the token sampled last is left to compute."""
     job = jobs[r]
     return job.emitted > 0 and job.computed == job.prompt + job.emitted - 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def blocks_for(tokens, block_tokens):
     return (tokens + block_tokens - 1) // block_tokens
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def fits(limits, prompt, output):
     """Whether an engine with these limits can ever serve a request of this size."""
     size, usable = limits.block_tokens, limits.usable_blocks
@@ -44,7 +44,7 @@ def fits(limits, prompt, output):
 # The queue
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def enqueue(s, e, r, hit):
     """Queue request r, of which the router knows `hit` tokens here; a run has been settled and cut."""
     _wait(s, e, r, False)
@@ -53,7 +53,7 @@ def enqueue(s, e, r, hit):
     owe(s, e, r, s.jobs[r].prompt - hit)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _wait(s, e, r, in_front):
     engines, jobs = s.engines, s.jobs
     before, then = NONE, engines[e].first_waiting
@@ -73,7 +73,7 @@ def _wait(s, e, r, in_front):
     s.engines[e].waiting_requests += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _goes_before(s, a, b):
     """(priority, arrival, number) of a is less than that of b."""
     if s.jobs[a].priority != s.jobs[b].priority:
@@ -83,7 +83,7 @@ def _goes_before(s, a, b):
     return a < b
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def owe(s, e, r, tokens):
     """What the router may know of the prefill that r still needs."""
     length = s.jobs[r].prompt + s.jobs[r].emitted  # the same since it was last owed anything
@@ -97,7 +97,7 @@ def owe(s, e, r, tokens):
 # Planning
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def start(s, e, now):
     """Plan the next batch or run and set `ends_at`; a plan that only preempted is made again at once."""
     engines, limits = s.engines, s.limits
@@ -117,15 +117,15 @@ def start(s, e, now):
     _set_end(s, e)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _any_decode(s, e):
-    for i in range(s.engines[e].n_running):
+    for i in range(s.engines[e].n_running):  # noqa: SIM110  (numba has no generators here)
         if is_decode(s.jobs, s.running[e, i]):
             return True
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _plan_running(s, e, throttled):
     """Give running requests their tokens in order; returns (budget left, requests planned, any preempted)."""
     engines, jobs = s.engines, s.jobs
@@ -159,14 +159,14 @@ def _plan_running(s, e, throttled):
     return budget, n_planned, preempted
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _threshold(s, e, tokens):
     limit = s.limits[e].long_prefill_token_threshold
     alone = s.engines[e].n_running + s.engines[e].n_waiting == 1
     return tokens if limit == 0 or alone else min(tokens, limit)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _victim(s, e):
     """Place of the request to preempt: the newest, or the worst (priority, arrival)."""
     engines, jobs = s.engines, s.jobs
@@ -183,10 +183,10 @@ def _victim(s, e):
     return worst
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _preempt(s, e, place):
     """Free all that the request at `place` holds and put it in front of the queue."""
-    engines, jobs = s.engines, s.jobs
+    jobs = s.jobs
     r = s.running[e, place]
     _leave(s, e, place)
     _give_back(s, e, r)
@@ -197,7 +197,7 @@ def _preempt(s, e, place):
     owe(s, e, r, s.jobs[r].prompt + jobs[r].emitted)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _leave(s, e, place):
     """Take a request out of the running list, and its tokens out of the plan."""
     engines = s.engines
@@ -210,14 +210,14 @@ def _leave(s, e, place):
     s.engines[e].running_requests -= 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _give_back(s, e, r):
     jobs = s.jobs
     release(s, e, jobs[r].top, jobs[r].n_blocks - jobs[r].n_named)
     jobs[r].top, jobs[r].n_blocks, jobs[r].n_named = NONE, 0, 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _admit(s, e, budget, n_planned, now):
     """Admit waiting requests in order until one does not fit; returns (budget left, requests planned)."""
     engines, jobs, limits = s.engines, s.jobs, s.limits
@@ -252,7 +252,7 @@ def _admit(s, e, budget, n_planned, now):
     return budget, n_planned
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _look_up(s, e, r, most):
     """(blocks of r's path that engine e holds, at most `most`; how many of these nobody uses)."""
     hit, idle = np.int64(0), np.int64(0)
@@ -268,7 +268,7 @@ def _look_up(s, e, r, most):
     return hit, idle
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _use_path(s, e, r, hit):
     """Use the first `hit` blocks of r's path and remember where the next one lies."""
     jobs = s.jobs
@@ -285,7 +285,7 @@ def _use_path(s, e, r, hit):
     jobs[r].n_blocks = jobs[r].n_named = hit
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _allocate(s, e, r, tokens):
     """Take the blocks that `tokens` more need; blocks that they fill can be found from now on."""
     jobs, size = s.jobs, s.limits[e].block_tokens
@@ -303,7 +303,7 @@ def _allocate(s, e, r, tokens):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def name_blocks(s, e, r, full):
     """The first `full` blocks of r are full: those without content get theirs."""
     jobs = s.jobs
@@ -323,7 +323,7 @@ def name_blocks(s, e, r, full):
     jobs[r].path_at, jobs[r].path_offset = at, offset
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def owe_rest(s, e, r):
     left = s.jobs[r].prompt + s.jobs[r].emitted - s.jobs[r].computed
     owe(s, e, r, 0 if is_decode(s.jobs, r) else left)
@@ -332,7 +332,7 @@ def owe_rest(s, e, r):
 # Time
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _time_batch(s, e, now, n_planned):
     """Duration of the planned batch, as a run of one step; returns whether it is all decodes."""
     engines, jobs, c = s.engines, s.jobs, s.limits[e]
@@ -365,7 +365,7 @@ def _time_batch(s, e, now, n_planned):
     return n_prefill == 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _host_steps(first, slope, host):
     """How many first steps the host decides: step i takes max(first + i * slope, host)."""
     if first >= host:
@@ -380,7 +380,7 @@ def _host_steps(first, slope, host):
     return n
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _step_end(engines, e, n):
     """When the first n steps of engine e's run have ended."""
     m = engines[e].run_n_host
@@ -391,7 +391,7 @@ def _step_end(engines, e, n):
     return engines[e].run_start + work
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _set_end(s, e):
     engines = s.engines
     engines[e].ends_at = _step_end(engines, e, max(engines[e].run_steps, 1))
@@ -401,7 +401,7 @@ def _set_end(s, e):
 # Runs of decode steps
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _repeat(s, e, budget):
     """Repeat the planned decodes for as long as nothing can change who runs.
 
@@ -426,7 +426,7 @@ def _repeat(s, e, budget):
         engines[e].run_steps, engines[e].run_begun, engines[e].run_ended = steps, 1, 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _steps_that_fit(s, e, steps):
     """How many of the steps find their blocks (the first has them already)."""
     engines, size = s.engines, s.limits[e].block_tokens
@@ -444,7 +444,7 @@ def _steps_that_fit(s, e, steps):
     return low + 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _blocks_after(s, e, step):
     """Blocks taken in steps 1 .. step of a run that starts now."""
     engines, size = s.engines, s.limits[e].block_tokens
@@ -455,7 +455,7 @@ def _blocks_after(s, e, step):
     return total
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def settle(s, e, now):
     """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended.
 
@@ -477,7 +477,7 @@ def settle(s, e, now):
     s.engines[e].context_tokens += newly * engines[e].n_running
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _steps_ended(engines, e, now):
     """How many steps of the run have ended by `now`: a guess from the time of one step, then one by one."""
     ended, steps = engines[e].run_ended, engines[e].run_steps
@@ -494,7 +494,7 @@ def _steps_ended(engines, e, now):
     return ended
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _begin(s, e, stop):
     """Begin all steps of the run before `stop`: a step on a context of c tokens takes a block when c is whole
     blocks, and fills one when c + 1 is.
@@ -525,7 +525,7 @@ def _begin(s, e, stop):
                 name_blocks(s, e, r, (jobs[r].computed + stop) // size)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def cut(s, e):
     """End a settled run with the step in flight, or at once when a step ends at this very instant."""
     engines = s.engines
@@ -537,7 +537,7 @@ def cut(s, e):
 # The end of a batch
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def finish(s, e, now):
     """Apply the batch or run that ends now. Fills `s.ended` with the requests that ended, in batch order, and
     returns their number."""
@@ -571,7 +571,7 @@ def finish(s, e, now):
     return n_ended
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _apply(s, e, r, tokens, now):
     """The batch has run: `tokens` of r computed, and one emitted when nothing is left."""
     jobs = s.jobs

@@ -104,8 +104,8 @@ LINE = _record(
 
 RANGE = _record(line="i8", length="i8")
 
-# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, and the engine that
-# the router chose last.
+# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, and the engine
+# that the router chose last.
 CLOCK, N_HOLDS, FREE_HOLD, ENDED, LAST_CHOSEN = range(5)
 
 
