@@ -100,6 +100,8 @@ def _table(table: Table, room: int) -> RichTable:
     columns = [_column(table, position) for position in range(len(table.columns))]
     gap = GAP if sum(widths(columns, 0)) + GAP * len(columns) <= room else 1
     fitted = widths(columns, room - gap * (len(columns) - 1))
+    if sum(fitted) + gap * (len(columns) - 1) > room:
+        return _stacked(columns, len(table.rows))
     drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for column, width in zip(columns, fitted, strict=True):
         side: Literal["left", "right"] = "left" if column.is_text else "right"
@@ -110,6 +112,19 @@ def _table(table: Table, room: int) -> RichTable:
         drawn.add_row(
             *(Text(cell, "bold" if best else "") for cell, best in zip(cells, is_best, strict=True))
         )
+    return drawn
+
+
+def _stacked(columns: Sequence[Column], n_rows: int) -> RichTable:
+    """Where no row fits the terminal without cutting a number: each row as lines of `header  cell`."""
+    first, *others = columns
+    drawn = RichTable.grid(padding=(0, GAP, 0, 0))
+    drawn.add_column()
+    drawn.add_column(justify="right")
+    for row in range(n_rows):
+        drawn.add_row(_text(first.cells[row], "bold"))
+        for column in others:
+            drawn.add_row(_text(f"  {column.head}", "dim"), Text(column.cells[row].strip()))
     return drawn
 
 

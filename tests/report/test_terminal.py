@@ -107,3 +107,16 @@ def test_no_color_leaves_no_colour(monkeypatch):
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "xterm-256color")
     assert coloured in render((VERDICT,), terminal=True)
+
+
+def test_a_terminal_too_narrow_for_the_numbers_stacks_a_row_instead_of_cutting_it(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    headers = ("policy", "peak sessions", "low", "high", "against current", "within objectives")
+    rows = (("prefix-affine", 123456.78, 113456.78, 133456.78, 23456.78, 113456.78),)
+    wide = Table(
+        columns=tuple((header, "" if header == "policy" else "per_min") for header in headers), rows=rows
+    )
+    lines = on_terminal(Section("verdict", "", "It holds.", tables=(wide,))).splitlines()
+    assert "prefix-affine" in [line.strip() for line in lines]
+    assert [line.split()[-1] for line in lines[-5:]] == ["123,457", "113,457", "133,457", "23,457", "113,457"]
+    assert not any("…" in line or len(line) > 40 for line in lines)
