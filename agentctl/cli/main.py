@@ -5,6 +5,7 @@ A command's module is imported only when the command is used, so that `--help` s
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -64,12 +65,20 @@ def agentctl(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (errors.py, and 130 or 143 for a run that was stopped)."""
     signal.signal(signal.SIGTERM, _terminate)
+    _open_closed_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         code = get_command(app).main(arguments, prog_name="agentctl", standalone_mode=False)
     except (Exception, KeyboardInterrupt, Terminated) as error:  # the boundary: whatever it is ends here
         return explain(error, sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller closed (`>&-`) is None in Python: what would go there goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -11,8 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
+from agentctl.errors import OutputError
+
 if TYPE_CHECKING:
-    from agentctl.present import Section
+from agentctl.present import Section
 
 PATIENCE_S = 1.0  # work that takes less shows no progress
 REDRAW_S = 0.1
@@ -40,9 +42,12 @@ class Streams:
         try:
             self.out.write(text)
             self.out.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
-            raise typer.Exit(0) from None
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())  # or Python writes again at exit
+            if isinstance(error, BrokenPipeError):
+                raise typer.Exit(0) from None
+            fact = f"cannot be written ({error.strerror or error})"
+            raise OutputError(fact, place="standard output") from error
 
     def note(self, text: str) -> None:
         """A remark about the run, not part of its result."""

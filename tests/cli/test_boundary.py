@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -115,3 +116,16 @@ def test_a_reader_that_has_seen_enough_ends_the_run_without_a_word(tmp_path, pro
     done = subprocess.run([*program, "policies"], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_result_that_finds_no_room_on_standard_output_is_an_error(tmp_path, program):
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        done = subprocess.run([*program, "policies"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE)
+    message = b"error: standard output: cannot be written (No space left on device)\n"
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+@pytest.mark.parametrize(("closed", "code"), [("policies >&-", 0), ("policies 2>&-", 0), ("polices 2>&-", 2)])
+def test_a_closed_stream_swallows_what_would_go_there(tmp_path, program, closed, code):
+    done = subprocess.run(["sh", "-c", f"{shlex.join(program)} {closed}"], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (code, b"")
