@@ -14,7 +14,7 @@ import typer
 from agentctl.errors import OutputError
 
 if TYPE_CHECKING:
-from agentctl.present import Section
+    from agentctl.present import Section
 
 PATIENCE_S = 1.0  # work that takes less shows no progress
 REDRAW_S = 0.1
