@@ -1,5 +1,6 @@
 """Laws that hold for every run of the simulator, whatever the workload, the cluster and the policy."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from oracles import books
 from oracles.random_clusters import Case, cases, cluster_of, make_case, workload_of
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
 
 from agentctl.errors import ConfigError, UsageError
-from agentctl.sim import driver, names
+from agentctl.sim import driver, loop
+from agentctl.sim.arrivals import next_time
 from agentctl.sim.driver import simulate
-from agentctl.sim.engine import Engine
 
 QUIET = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
@@ -33,53 +35,52 @@ def run(case: Case, policy, **keys):
     return simulate(case.workload, case.cluster, policy, concurrency=case.concurrency, **keys)
 
 
-class Watched(Engine):
-    """An engine that checks its own books whenever something happens."""
-
-    clock = 0.0
-
-    def start(self, now):
-        self.check_clock(now)
-        super().start(now)
-        assert self.is_busy, "an engine with work must run"
-        self.check_books()
-
-    def finish(self, now):
-        self.check_clock(now)
-        ended = super().finish(now)
-        self.check_books()
-        assert not self.is_busy
-        return ended
-
-    def settle(self, now):
-        self.check_clock(now)
-        super().settle(now)
-        self.check_books()
-
-    def check_clock(self, now):
-        assert now >= self.clock, "the clock never goes back"
-        self.clock = now
-
-    def check_books(self):
-        held = [int(b) for job in self.running for b in job.blocks[: job.n_blocks]]
-        used = int((self.pool._users > 0).sum())
-        assert used + self.pool.n_free == self.pool.n_blocks
-        assert used == len(set(held))
-        assert int(self.pool._users.sum()) == len(held)
-        assert all(job.n_blocks == 0 for job in self.waiting)
-        assert self.pending_tokens == sum(job.owed for job in [*self.running, *self.waiting])
-        assert len(self.running) <= self.config.max_num_seqs
-        assert sum(tokens for _, tokens in self._batch) <= self.config.max_num_batched_tokens
-
-
 @QUIET
 @given(cases(), POLICIES)
 def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, policy):
-    original, driver.Engine = driver.Engine, Watched
-    try:
+    """The books are checked after every batch and every arrival, and idle engines before the clock moves."""
+    clock = [-math.inf]
+
+    def check_clock(now):
+        assert now >= clock[0], "the clock never goes back"
+        clock[0] = now
+
+    def start_idle(s, now):
+        check_clock(now)
+        real.start_idle(s, now)
+        for engine in s.engines:
+            is_busy = engine.ends_at < math.inf
+            assert is_busy == bool(engine.n_running or engine.n_waiting), "an engine with work must run"
+            assert engine.ends_at >= now
+        books.check(s)
+
+    def finish_batches(s, arrivals, now):
+        check_clock(now)
+        assert now == arrivals.now[0] == min(s.engines["ends_at"].min(), next_time(arrivals))
+        real.finish_batches(s, arrivals, now)
+        books.check(s)
+
+    def look(s, arrivals, *who):
+        check_clock(arrivals.now[0])
+        view = real.look(s, arrivals, *who)
+        books.check(s)
+        return view
+
+    def send(s, arrivals, r, e):
+        real.send(s, arrivals, r, e)
+        books.check(s)
+
+    real = SimpleNamespace(
+        start_idle=loop._start_idle, finish_batches=loop._finish_batches, look=loop.look, send=loop.send
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_start_idle", start_idle)
+        patch.setattr(loop, "_finish_batches", finish_batches)
+        patch.setattr(driver, "advance", getattr(loop.advance, "py_func", loop.advance))
+        patch.setattr(driver, "look", look)
+        patch.setattr(driver, "send", send)
         run(case, policy)
-    finally:
-        driver.Engine = original
+    assert clock[0] > -math.inf
 
 
 @QUIET
@@ -131,17 +132,6 @@ def test_relabelling_engines_changes_nothing_but_their_numbers(case):
     assert np.array_equal(there.engine[there.done], n - 1 - back.engine[back.done])
     columns = ["scheduled_s", "first_token_s", "finish_s", "hit_tokens", "preemptions"]
     assert there.table().select(columns).equals(back.table().select(columns))
-
-
-@QUIET
-@given(cases())
-def test_compiled_kernels_equal_the_interpreted_ones(case):
-    parent = case.workload.tree.parent
-    compiled, interpreted = names._lay_out(parent), names._lay_out.py_func(parent)
-    assert all(np.array_equal(a, b) for a, b in zip(compiled, interpreted, strict=True))
-    for tip in case.workload.requests.tip:
-        args = (tip, parent, case.workload.tree.depth, *compiled)
-        assert np.array_equal(names._path(*args), names._path.py_func(*args))
 
 
 def lone(n=1, **limits):

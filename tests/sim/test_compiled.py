@@ -1,0 +1,48 @@
+"""Compiled kernels do what their source says, and no index leaves its array."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from oracles import crowded
+
+import agentctl
+
+TESTS = Path(__file__).parents[1]
+
+
+def in_another_process(*arguments, **environment):
+    path = os.pathsep.join([str(Path(agentctl.__file__).parents[1]), str(TESTS)])
+    run = subprocess.run(
+        [sys.executable, "-m", "oracles.crowded", *arguments],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.fixture(scope="module")
+def here():
+    return crowded.results()
+
+
+def test_the_runs_are_crowded(here):
+    """Or the tests below would compare nothing."""
+    assert all(run["done"] > 100 for run in here)
+    assert all(run["preemptions"] > 0 for run in here)
+    assert [run["hit_tokens"] > 0 for run in here] == [True, True, True, False]
+
+
+def test_compiled_equals_interpreted_to_the_bit_and_no_index_is_negative(here):
+    assert in_another_process("--strict", NUMBA_DISABLE_JIT="1") == here
+
+
+@pytest.mark.slow
+def test_no_index_is_beyond_its_array(here, tmp_path):
+    """Compiled anew with bounds checks: cached code would hide the fault."""
+    assert in_another_process(NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path)) == here
