@@ -120,6 +120,22 @@ def test_a_blocked_request_is_tried_again_when_a_running_one_fills_a_block():
     assert outcome.hit_tokens.tolist() == [0, 8]
 
 
+def test_a_victim_that_was_in_the_batch_already_gives_its_tokens_back():
+    """40 blocks of 1 token, 3 tokens a batch. In batch 15 A takes the last block, then B needs one and
+    preempts A: C, which has 12 of its 22 tokens, computes 2 in this batch and in each of the next four."""
+    requests = [
+        Request(1, 20, priority=2),
+        Request(1, 18, arrival=0.5, session=1, priority=0),
+        Request(22, 1, arrival=1.5, session=2, priority=1),
+    ]
+    outcome = run_alike(
+        requests, None, kv_blocks=41, block_tokens=1, max_num_batched_tokens=3, scheduling_policy="priority",
+        reserve_full_prompt=False,
+    )  # fmt: skip
+    assert outcome.preemptions.tolist() == [1, 0, 0]
+    assert outcome.first_token_s.tolist() == [1.0, 2.0, 19.0]
+
+
 def test_a_run_is_cut_at_the_step_that_ends_when_a_request_arrives():
     requests = [Request(4, 8), Request(4, 1, arrival=3.0, session=1), Request(4, 1, arrival=4.5, session=2)]
     outcome = run_alike(requests, None, kv_blocks=100, block_tokens=4)
