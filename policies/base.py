@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
@@ -133,9 +134,10 @@ def _checked(found: Policy, params: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in params.items()}
 
 
-# Ties. Everything below also compiles in numba's nopython mode.
+# Ties
 
 
+@njit(cache=True)
 def pick_least(
     score: NDArray[Any], then: NDArray[Any], view: View, requests: Requests, r: int, tie: int
 ) -> int:
@@ -171,11 +173,13 @@ def pick_least(
     return chosen
 
 
+@njit(cache=True)
 def tie_hash(seed: int, r: int) -> int:
     """A well mixed number below 2^32 of the seed and the request's number."""
     return _mix(_mix(seed & 0xFFFFFFFF) ^ (r & 0xFFFFFFFF))
 
 
+@njit(cache=True)
 def _mix(x: int) -> int:
     """32-bit finaliser with multipliers below 2^31, so that products stay within int64 (hash-prospector's
     16-21f0aaad-15-735a2d97-15)."""
@@ -184,6 +188,7 @@ def _mix(x: int) -> int:
     return x ^ (x >> 15)
 
 
+@njit(cache=True)
 def comes_before(a: int, b: int) -> bool:
     """Whether the decimal text of `a` sorts before that of `b` (both >= 0)."""
     digits_a, digits_b = 10, 10  # 10 to the number of digits
@@ -195,6 +200,7 @@ def comes_before(a: int, b: int) -> bool:
     return padded_a < padded_b or (padded_a == padded_b and digits_a < digits_b)
 
 
+@njit(cache=True)
 def no_second(view: View) -> NDArray[np.int64]:
     """For policies without a second criterion: equal everywhere."""
     return np.zeros(view.waiting_requests.size, dtype=np.int64)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from numba import njit
+
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -19,6 +21,7 @@ class Params(NamedTuple):
 
 
 @policy("least-loaded", params=Params, source="folklore", sees=("waiting_requests", "running_requests"))
+@njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     batch = view.waiting_requests + view.running_requests
     return pick_least(batch, no_second(view), view, requests, r, my.tie)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from numba import njit
+
 from agentctl.policies.base import ROTATE, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -28,6 +30,7 @@ class Params(NamedTuple):
     source="LMetric, arXiv 2603.15202",
     sees=("pending_prefill_tokens", "hit_tokens", "waiting_requests", "running_requests"),
 )
+@njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     batch = view.waiting_requests + view.running_requests
     pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)

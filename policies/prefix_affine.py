@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from numba import njit
+
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -19,5 +21,6 @@ class Params(NamedTuple):
 
 
 @policy("prefix-affine", params=Params, source="folklore", sees=("hit_tokens",))
+@njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     return pick_least(-view.hit_tokens, no_second(view), view, requests, r, my.tie)

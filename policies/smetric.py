@@ -24,6 +24,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from numba import njit
+
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -46,6 +48,7 @@ class Params(NamedTuple):
     sees=("pending_prefill_tokens", "pending_prefill_pairs", "hit_tokens", "expected_hit"),
     from_profile={"c_linear": "b_prefill", "c_attention": "b_attention"},
 )
+@njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     prompt = requests.prompt_tokens[r]
     new = prompt - view.hit_tokens

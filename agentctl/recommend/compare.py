@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -89,6 +89,7 @@ def recommend(
     def run(candidate: Candidate, on: Workload) -> Run:
         return simulate(on, clusters[candidate.engines], candidate.policy, seed=seed).run()
 
+    _compile_all(run, candidates, workload)
     found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
     reference_only = bool(policies) and reference not in policies
     decision = decide(found, reference, objective, reference_only)
@@ -110,6 +111,15 @@ def recommend(
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code}
     return RunResult(describe.document(told, head), describe.sections(told), exit_code)
+
+
+def _compile_all(
+    run: Callable[[Candidate, Workload], Run], candidates: list[Candidate], on: Workload
+) -> None:
+    """One session with every policy, so that the simulator is compiled once and not in every worker."""
+    first = take_sessions(on, np.array([0]), on.session_starts()[:1])
+    for candidate in {candidate.policy.name: candidate for candidate in candidates}.values():
+        run(candidate, first)
 
 
 def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 LEAST_REPLICATES, MOST_REPLICATES = 6, 20
 RUNS_PER_REPLICATE = 3  # what a search costs that starts near its peak
-BUDGET = 20_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
+BUDGET = 1_000_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
 
 
 def study(

@@ -153,7 +153,7 @@ def _shrink(s, e, line):
 def _first_copy(s, e, line, at):
     """(run, end) of the copy of block `at` that was cached first, and how far it stays the first."""
     runs = s.runs
-    best = NONE
+    best = np.int64(NONE)
     y = np.int64(s.lines[line, e].first_run)
     while y != NONE:
         if runs[e, y].low <= at < runs[e, y].high and (best == NONE or runs[e, y].born < runs[e, best].born):

@@ -9,7 +9,8 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import ConfigError, UsageError
-from agentctl.sim.arrivals import make_arrivals
+from agentctl.sim.arrivals import Arrivals, make_arrivals
+from agentctl.sim.compiled import compile_policy, is_compiled
 from agentctl.sim.content import Content, compile_content
 from agentctl.sim.loop import advance, look, send
 from agentctl.sim.outcome import Outcome
@@ -85,24 +86,50 @@ def _replay(
     concurrency: int | None,
     progress: Progress | None,
 ) -> None:
-    """A plain loop over compiled kernels: it stops at every request that must be routed."""
-    requests, n = workload.requests, workload.n_requests
+    """In one compiled loop where the policy is compiled, else in a plain one over compiled kernels."""
+    n = workload.n_requests
+    requests = Requests(*(np.require(values, requirements="CW") for values in workload.requests))
     arrivals = make_arrivals(workload, concurrency)
-    every = max(n // 100, 1)
-    shown = 0
-    while (r := advance(s, arrivals)) >= 0:
+    every = max(n // 100, 1) if progress else n + 1
+    go_on = _compiled if is_compiled(policy.choose) else _plain
+    until = every
+    while not go_on(s, arrivals, requests, policy, seed, until):
+        until = int(s.counts[ENDED]) + every
+        if progress:
+            progress(int(s.counts[ENDED]) / n, "simulating")
+    if progress:
+        progress(1.0, "simulating")
+    assert s.counts[ENDED] == n, "every request ends in exactly one state"
+
+
+def _compiled(
+    s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int, until: int
+) -> bool:
+    """Go on until `until` requests have ended; returns whether all have."""
+    r, answer = compile_policy(s, arrivals, requests, policy.choose, policy.my)(seed, until)
+    if r >= 0:
+        _refuse(s, policy, r, answer)
+    return bool(r == -1)
+
+
+def _plain(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int, until: int) -> bool:
+    while s.counts[ENDED] < until:
+        r = advance(s, arrivals)
+        if r < 0:
+            return True
         answer = policy.choose(look(s, arrivals, requests, r, seed), requests, r, policy.my)
         if not isinstance(answer, int | np.integer) or not 0 <= answer < s.engines.size:
-            raise ConfigError(
-                f"chose engine {answer!r} for request {r}",
-                place=f"policy {policy.name}",
-                expected=f"a whole number from 0 to {s.engines.size - 1}",
-            )
+            _refuse(s, policy, r, answer)
         send(s, arrivals, r, int(answer))
-        if progress and s.counts[ENDED] >= shown + every:
-            shown = int(s.counts[ENDED])
-            progress(shown / n, "simulating")
-    assert s.counts[ENDED] == n, "every request ends in exactly one state"
+    return False
+
+
+def _refuse(s: State, policy: Policy, r: int, answer: Any) -> None:
+    raise ConfigError(
+        f"chose engine {answer!r} for request {r}",
+        place=f"policy {policy.name}",
+        expected=f"a whole number from 0 to {s.engines.size - 1}",
+    )
 
 
 def common_block(cluster: Cluster) -> int:
