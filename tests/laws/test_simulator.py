@@ -185,6 +185,23 @@ def test_what_never_fits_is_rejected_and_its_session_goes_on():
     assert row["status"] == "rejected" and row["engine"] is None and row["finish_s"] is None
 
 
+def test_a_request_sent_where_it_never_fits_is_rejected_and_that_was_a_choice():
+    """Engine 0 has 99 blocks of 16 tokens, engine 1 twice as many; the first request needs 126."""
+    requests = [Request(2000, 10), Request(2000, 10, session=1), Request(20, 10, session=2)]
+    seen = []
+
+    def choose(view, requests, r, my):
+        seen.append(int(view.last_chosen))
+        return r % 2
+
+    pool = lone()[1].pools[0]
+    pools = (pool, replace(pool, name="large", kv_blocks=200))
+    policy = SimpleNamespace(name="blind", my=None, choose=choose)
+    out = simulate(workload_of(requests, None), replace(lone()[1], pools=pools), policy)
+    assert out.done.tolist() == [False, True, True]
+    assert seen == [-1, 0, 1]
+
+
 @pytest.mark.parametrize("keys", [{"scheduler": "sglang"}, {"role": "prefill"}])
 def test_what_is_not_simulated_yet_is_refused_not_ignored(keys):
     workload, cluster = lone()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import reference_simulator as oracle
 from oracles.random_clusters import Case, cases, give_chains, make_case
-from oracles.reference_simulator import BatchCoefficients, Limits, Request
+from oracles.reference_simulator import AFTER_START, BatchCoefficients, Limits, Request
 
 from agentctl.sim.driver import simulate
 
@@ -118,6 +118,15 @@ def test_a_blocked_request_is_tried_again_when_a_running_one_fills_a_block():
     outcome = run_alike(requests, 4, kv_blocks=5, block_tokens=4)
     assert outcome.scheduled_s.tolist() == [0.0, 4.0]
     assert outcome.hit_tokens.tolist() == [0, 8]
+
+
+def test_a_request_that_counts_from_starts_waits_for_all_of_them():
+    """The first has ended long before the second starts."""
+    last = Request(4, 1, release=AFTER_START, gap=1.0, deps=(0, 1))
+    outcome = run_alike(
+        [Request(4, 1), Request(4, 3, arrival=5.0), last], None, kv_blocks=100, block_tokens=4
+    )
+    assert outcome.arrival_s.tolist() == [0.0, 5.0, 6.0]
 
 
 def test_a_victim_that_was_in_the_batch_already_gives_its_tokens_back():
