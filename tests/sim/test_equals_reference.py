@@ -129,6 +129,19 @@ def test_a_request_that_counts_from_starts_waits_for_all_of_them():
     assert outcome.arrival_s.tolist() == [0.0, 5.0, 6.0]
 
 
+def test_a_step_that_begins_after_a_look_at_its_beginning_is_seen_by_the_next_look():
+    """Requests 1 and 2 go to engine 1. At 4 s a step of request 0 has ended and none begun; half a
+    second later the next one has taken its block."""
+    requests = [Request(1, 9), Request(1, 1, arrival=4.0, session=1), Request(1, 1, arrival=4.5, session=2)]
+    limits = Limits(kv_blocks=50, block_tokens=1, batch_time=BatchCoefficients(b0=1.0))
+    judged, outcome, told, shown = run_both(
+        make_case(requests, [], None, [limits] * 2), lambda view, r: min(r, 1)
+    )
+    assert shown == told
+    assert [view["kv_used_blocks"][0] for _, view in shown] == [0, 4, 5]
+    check_equal(judged, outcome, relative=0.0)
+
+
 def test_a_victim_that_was_in_the_batch_already_gives_its_tokens_back():
     """40 blocks of 1 token, 3 tokens a batch. In batch 15 A takes the last block, then B needs one and
     preempts A: C, which has 12 of its 22 tokens, computes 2 in this batch and in each of the next four."""
