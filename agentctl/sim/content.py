@@ -85,7 +85,12 @@ def compile_content(workload: Workload, block_tokens: int) -> Content:
     naming = _Naming(
         requests.tip, child, n_blocks, named, confirmed // block_tokens, own_first, own_line, split, group
     )
-    start, path_line, path_length = _paths(naming, trunks, first, parent, line, offset, heads)
+    names = (naming, trunks, first, parent, line, offset, heads)
+    start = np.zeros(prompt.size + 1, np.int64)
+    _count_ranges(*names, start[1:])
+    np.cumsum(start, out=start)
+    path_line, path_length = np.empty(start[-1], np.int32), np.empty(start[-1], np.int32)
+    _fill_ranges(*names, start, path_line, path_length)
     return Content(start, path_line, path_length, heads.size + int(has_own.sum()))
 
 
@@ -258,33 +263,38 @@ def _name(r, j, naming, trunks, first):
 
 
 @njit(cache=True, nogil=True)
-def _paths(naming, trunks, first, parent, line, offset, heads):
-    """Start, line and length of Content, each path walked up from its last block."""
-    n = naming.n_blocks.size
-    start = np.zeros(n + 1, np.int64)
-    path_line = np.empty(4 * n + 64, np.int32)
-    path_length = np.empty(4 * n + 64, np.int32)
-    for r in range(n):
-        at = start[r]
-        j = naming.n_blocks[r] - 1
-        owner, name = np.int64(-1), np.int64(-1)
-        if j >= 0:
-            owner, name = _name(np.int64(r), j, naming, trunks, first)
-        while name >= 0:
-            if at == path_line.size:
-                path_line = np.concatenate((path_line, path_line))
-                path_length = np.concatenate((path_length, path_length))
-            if owner >= 0:
-                path_line[at], path_length[at] = naming.own_line[owner], name + 1
-                j = naming.own_first[owner] - 1
-                name = np.int64(-1)
-                if j >= 0:
-                    owner, name = _name(owner, j, naming, trunks, first)
-            else:
-                path_line[at], path_length[at] = line[name], offset[name] + 1
-                name = np.int64(parent[heads[line[name]]])
-            at += 1
-        path_line[start[r] : at] = path_line[start[r] : at][::-1].copy()
-        path_length[start[r] : at] = path_length[start[r] : at][::-1].copy()
-        start[r + 1] = at
-    return start, path_line[: start[n]].copy(), path_length[: start[n]].copy()
+def _walk(r, naming, trunks, first, parent, line, offset, heads, path_line, path_length, at):
+    """Write the ranges of request r's path, from the root to its last block, in front of place `at`.
+
+    Nothing is written with at < 0. Returns the number of ranges.
+    """
+    n = 0
+    owner, name = np.int64(-1), np.int64(-1)
+    if naming.n_blocks[r] > 0:
+        owner, name = _name(r, naming.n_blocks[r] - 1, naming, trunks, first)
+    while name >= 0:
+        n += 1
+        if owner >= 0:
+            here, length = naming.own_line[owner], name + 1
+            before = naming.own_first[owner] - 1
+            name = np.int64(-1)
+            if before >= 0:
+                owner, name = _name(owner, before, naming, trunks, first)
+        else:
+            here, length = np.int64(line[name]), np.int64(offset[name]) + 1
+            name = np.int64(parent[heads[here]])
+        if at >= 0:
+            path_line[at - n], path_length[at - n] = here, length
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _count_ranges(naming, trunks, first, parent, line, offset, heads, count):
+    for r in range(count.size):
+        count[r] = _walk(r, naming, trunks, first, parent, line, offset, heads, line, line, -1)
+
+
+@njit(cache=True, nogil=True)
+def _fill_ranges(naming, trunks, first, parent, line, offset, heads, start, path_line, path_length):
+    for r in range(start.size - 1):
+        _walk(r, naming, trunks, first, parent, line, offset, heads, path_line, path_length, start[r + 1])

@@ -130,7 +130,8 @@ def _plan_running(s, e, throttled):
     """Give running requests their tokens in order; returns (budget left, requests planned, any preempted)."""
     engines, jobs = s.engines, s.jobs
     budget, n_planned, preempted, i = s.limits[e].max_num_batched_tokens, 0, False, 0
-    s.planned[e, : engines[e].n_running] = 0
+    for place in range(engines[e].n_running):
+        s.planned[e, place] = 0
     while i < engines[e].n_running and budget > 0:
         r = s.running[e, i]
         decode = is_decode(s.jobs, r)
