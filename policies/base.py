@@ -138,9 +138,7 @@ def _checked(found: Policy, params: Mapping[str, Any]) -> dict[str, float]:
 
 
 @njit(cache=True)
-def pick_least(
-    score: NDArray[Any], then: NDArray[Any], view: View, requests: Requests, r: int, tie: int
-) -> int:
+def pick_least(score: NDArray[Any], then: NDArray[Any], seed: int, last_chosen: int, r: int, tie: int) -> int:
     """The engine with the least `score`; among equal ones the least `then`; then by the tie rule.
 
     first          the lowest engine number
@@ -156,8 +154,8 @@ def pick_least(
             n_tied += 1
     wanted = 0
     if tie == RANDOM:
-        wanted = tie_hash(view.seed, r) % n_tied
-    start = (view.last_chosen + 1) % score.size if tie == ROTATE else 0
+        wanted = tie_hash(seed, r) % n_tied
+    start = (last_chosen + 1) % score.size if tie == ROTATE else 0
     chosen = -1
     for step in range(score.size):
         engine = (start + step) % score.size
@@ -201,6 +199,6 @@ def comes_before(a: int, b: int) -> bool:
 
 
 @njit(cache=True)
-def no_second(view: View) -> NDArray[np.int64]:
+def no_second(score: NDArray[Any]) -> NDArray[np.int64]:
     """For policies without a second criterion: equal everywhere."""
-    return np.zeros(view.waiting_requests.size, dtype=np.int64)
+    return np.zeros(score.size, dtype=np.int64)

@@ -24,4 +24,4 @@ class Params(NamedTuple):
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     batch = view.waiting_requests + view.running_requests
-    return pick_least(batch, no_second(view), view, requests, r, my.tie)
+    return pick_least(batch, no_second(batch), view.seed, view.last_chosen, r, my.tie)

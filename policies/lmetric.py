@@ -34,4 +34,4 @@ class Params(NamedTuple):
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     batch = view.waiting_requests + view.running_requests
     pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)
-    return pick_least(pending * (batch + 1), batch, view, requests, r, my.tie)
+    return pick_least(pending * (batch + 1), batch, view.seed, view.last_chosen, r, my.tie)

@@ -23,4 +23,4 @@ class Params(NamedTuple):
 @policy("prefix-affine", params=Params, source="folklore", sees=("hit_tokens",))
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    return pick_least(-view.hit_tokens, no_second(view), view, requests, r, my.tie)
+    return pick_least(-view.hit_tokens, no_second(view.hit_tokens), view.seed, view.last_chosen, r, my.tie)

@@ -54,10 +54,10 @@ def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     new = prompt - view.hit_tokens
     backlog = my.c_linear * view.pending_prefill_tokens + my.c_attention * view.pending_prefill_pairs
     cost = backlog + my.c_linear * new + my.c_attention * new * (prompt - new / 2)
-    calm = pick_least(cost, no_second(view), view, requests, r, my.tie)
+    calm = pick_least(cost, no_second(cost), view.seed, view.last_chosen, r, my.tie)
     if requests.turn[r] == 0:
         return calm
-    home = pick_least(-view.hit_tokens, backlog, view, requests, r, my.tie)
+    home = pick_least(-view.hit_tokens, backlog, view.seed, view.last_chosen, r, my.tie)
     if view.hit_tokens[home] < my.hit_ratio * view.expected_hit:
         return calm
     if cost[home] > my.slack * (my.slo_base_s + my.slo_s_per_token * prompt):

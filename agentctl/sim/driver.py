@@ -88,7 +88,9 @@ def _replay(
 ) -> None:
     """In one compiled loop where the policy is compiled, else in a plain one over compiled kernels."""
     n = workload.n_requests
-    requests = Requests(*(np.require(values, requirements="CW") for values in workload.requests))
+    # one signature for all runs: arrays that are contiguous and writable
+    plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
+    requests = Requests(*plain)
     arrivals = make_arrivals(workload, concurrency)
     every = max(n // 100, 1) if progress else n + 1
     go_on = _compiled if is_compiled(policy.choose) else _plain

@@ -45,7 +45,7 @@ SMETRIC = {"c_linear": 60e-6, "c_attention": 1e-9}
 
 def choose(name, view, requests=None, tie="policy", **params):
     policy = load_policy(name, params, tie=tie, batch_time=BatchTime(b_prefill=1e-5, b_attention=1e-9))
-    return policy.choose(view, requests or requests_of(), 0, policy.my)
+    return policy.choose.py_func(view, requests or requests_of(), 0, policy.my)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_policy_reads_what_it_says_it_sees_and_nothing_else(name):
     policy = load_policy(name)
     assert set(policy.sees) <= set(View._fields)
     recorder = Recorder(STATE_X._replace(waiting_requests=STATE_X.waiting_requests.view()))
-    policy.choose(recorder, requests_of(), 0, policy.my)
+    policy.choose.py_func(recorder, requests_of(), 0, policy.my)
     own = {"last_chosen", "seed"}  # the router's own, and the size of the cluster
     if "waiting_requests" not in policy.sees:
         own.add("waiting_requests")
@@ -147,7 +147,7 @@ TIED = np.array([5, 1, 1, 7, 1])
 
 def pick(tie, r=0, seed=0, last=-1, score=TIED):
     view = view_of(last_chosen=last, seed=seed)
-    return pick_least(score, np.zeros_like(score), view, requests_of(), r, TIES.index(tie))
+    return pick_least(score, np.zeros_like(score), view.seed, view.last_chosen, r, TIES.index(tie))
 
 
 def test_first_takes_the_lowest_engine():
