@@ -5,13 +5,15 @@
 
 PYTHON ?= python3
 SOURCES := $(shell find agentctl analyzers estimators policies -type f -not -name '*.pyc')
-TRACE := sample_traces/weka_small.jsonl.gz
+# What the README shows: 80 real agent sessions on 8 engines
+DEMO := sample_traces/weka_80.jsonl.zst --profile h100-qwen3-8b --engines 8 \
+	--slo "ttft < 2s + 62.5us*prompt_tokens @ 90%" --slo "tpot < 50ms @ 90%"
 
 .PHONY: demo test clean
 
 demo: .venv/installed
 	@mkdir -p runs
-	.venv/bin/agentctl recommend $(TRACE) --profile h100-qwen3-8b --engines 4 -o runs/demo --force
+	.venv/bin/agentctl recommend $(DEMO) -o runs/demo --force
 
 test: .venv-test/installed
 	.venv-test/bin/ruff check .
@@ -25,6 +27,8 @@ clean:
 .venv/installed: $(SOURCES) pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet -c constraints.txt .
+	@echo "compiling the simulator, once for this version ..."
+	@.venv/bin/agentctl simulate sample_traces/weka_small.jsonl.gz --profile h100-qwen3-8b -q > /dev/null
 	@touch $@
 
 .venv-test/installed: pyproject.toml constraints.txt
