@@ -69,6 +69,12 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
+    if n_equal := _count_equal(rows, tree.tips):
+        say = "record equals" if n_equal == 1 else "records equal"
+        warnings.append(
+            f"{n_equal:,} {say} an earlier one in arrival, lengths and blocks; without request ids in the "
+            "log they may be repeated lines or requests like each other: they are kept"
+        )
     return Assembled(
         rows,
         names,
@@ -102,6 +108,18 @@ def _duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int], dic
         return {}, {int(row): f"#{occurrence[row]}" for row in np.flatnonzero(again)}
     rows.keep(~again)
     return {"duplicate_request_id": int(again.sum())}, {}
+
+
+def _count_equal(rows: Rows, tips: NDArray[np.uint32]) -> int:
+    """Rows without a request id that repeat another in everything that matters here."""
+    nameless = rows.codes("request_id")[0] < 0
+    columns = (rows.arrival_ns, rows.ints("prompt_tokens"), rows.ints("output_tokens"), tips)
+    keys = [column[nameless].astype(np.int64) for column in columns]
+    order = np.lexsort(keys)
+    equal = np.ones(max(order.size - 1, 0), dtype=np.bool_)
+    for key in keys:
+        equal &= np.diff(key[order]) == 0
+    return int(np.count_nonzero(equal))
 
 
 def _occurrences(codes: NDArray[np.int64]) -> NDArray[np.int64]:

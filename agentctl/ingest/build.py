@@ -187,7 +187,7 @@ def _document(assembled: Assembled, options: IngestOptions, coverage: dict[str, 
         "time_origin_ns": assembled.time_origin_ns,
         "time": {
             "origin": "synthesised" if is_synthesised else assembled.rows.time_origin,
-            "tz_assumed": first.tz_assumed,
+            "tz_assumed": next((report.tz_assumed for report in reports if report.tz_assumed), None),
             "session_rate_per_min": options.session_rate_per_min if is_synthesised else None,
             "seed": options.seed if is_synthesised else None,
         },

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from agentctl.sim.jit import kernel
-from agentctl.sim.state import CLOCK, FREE_HOLD, N_HOLDS, NO_NEWS, NONE
+from agentctl.sim.state import CLOCK, FREE_HOLD, LOST_HOLDS, N_HOLDS, NO_NEWS, NONE
 
 # Slots and queues
 
@@ -224,13 +224,17 @@ def use(s, e, line, stop, top):
 
 @kernel
 def push(s, run, high, top):
+    """A new entry on the stack `top`; returns it."""
     holds = s.holds
     entry = s.counts[FREE_HOLD]
-    if entry == NONE:
-        entry = s.counts[N_HOLDS]
-        s.counts[N_HOLDS] += 1  # the loop stops before there are none left
-    else:
+    if entry != NONE:
         s.counts[FREE_HOLD] = holds[entry].below
+    elif s.counts[N_HOLDS] < holds.size:
+        entry = s.counts[N_HOLDS]
+        s.counts[N_HOLDS] += 1
+    else:
+        s.counts[LOST_HOLDS] += 1
+        return top
     holds[entry].run, holds[entry].high, holds[entry].below = run, high, top
     return entry
 

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated
-from agentctl.errors import ConfigError, UsageError
+from agentctl.errors import AgentctlError, ConfigError, UsageError
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.compiled import compile_policy, is_compiled
 from agentctl.sim.content import Content, compile_content
 from agentctl.sim.loop import advance, look, send
 from agentctl.sim.outcome import Outcome
-from agentctl.sim.state import ENDED, State, make_limits, make_state
+from agentctl.sim.state import ENDED, LOST_HOLDS, State, make_limits, make_state
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
 
@@ -101,6 +101,11 @@ def _replay(
             progress(int(s.counts[ENDED]) / n, "simulating")
     if progress:
         progress(1.0, "simulating")
+    if s.counts[LOST_HOLDS]:
+        raise AgentctlError(
+            f"running requests hold more than {s.holds.size:,} pieces of KV at once",
+            expected="fewer engines, sequences or blocks",
+        )
     assert s.counts[ENDED] == n, "every request ends in exactly one state"
 
 

@@ -104,9 +104,9 @@ LINE = _record(
 
 RANGE = _record(line="i8", length="i8")
 
-# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, and the engine
-# that the router chose last.
-CLOCK, N_HOLDS, FREE_HOLD, ENDED, LAST_CHOSEN = range(5)
+# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, the engine that
+# the router chose last, and holds for which there was no room (then the run is void).
+CLOCK, N_HOLDS, FREE_HOLD, ENDED, LAST_CHOSEN, LOST_HOLDS = range(6)
 
 
 class State(NamedTuple):
@@ -169,7 +169,7 @@ def make_state(limits: NDArray, content: Content, requests: Requests) -> State:
     path["line"], path["length"] = content.line, content.length
     # untouched memory costs nothing
     holds = np.empty(min(int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64, MAX_HOLDS), HOLD)
-    counts = np.zeros(5, np.int64)
+    counts = np.zeros(6, np.int64)
     counts[[FREE_HOLD, LAST_CHOSEN]] = NONE
     return State(
         limits, _attributes(engines), _attributes(jobs), np.full((k, seqs), NONE),

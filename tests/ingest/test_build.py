@@ -252,3 +252,14 @@ def test_a_turn_at_the_very_instant_at_which_the_one_before_ended_overlaps_nothi
     assert rows["end_s"].to_list()[:3] == [0.3, 0.7, 0.8]
     assert rows["gap_kind"].to_list() == [None, "unknown", "unknown", "unknown"]
     assert rows["gap_s"].to_list() == [None, 0.0, 0.0, 0.1]
+
+
+def test_lines_that_repeat_another_are_reported_where_the_log_has_no_request_ids(tmp_path):
+    lines = rows(6)
+    once = ingest([write(tmp_path / "once.jsonl", lines)], tmp_path / "once.trace").trace
+    twice = ingest(
+        [write(tmp_path / "twice.jsonl", [*lines, lines[2], lines[2]])], tmp_path / "b.trace"
+    ).trace
+    assert not once.meta["warnings"]
+    assert twice.n_requests == 8
+    assert any(text.startswith("2 records equal an earlier one") for text in twice.meta["warnings"])
