@@ -15,8 +15,10 @@ from numba import njit
 
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.jit import kernel
-from agentctl.sim.scheduler import cut, enqueue, finish, fits, settle, start
+from agentctl.sim.queue import enqueue, fits
+from agentctl.sim.scheduler import finish, start
 from agentctl.sim.state import ENDED, LAST_CHOSEN
+from agentctl.sim.steps import cut, settle
 from agentctl.sim.view import View
 
 

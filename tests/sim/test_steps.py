@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl.sim.scheduler import _host_steps, _step_end, _steps_ended
 from agentctl.sim.state import ENGINE
+from agentctl.sim.steps import host_steps, step_end, steps_ended
 
 TICK = 2.0**-30
 ticks = st.integers(0, 2**24).map(lambda n: n * TICK)
@@ -19,13 +19,13 @@ def run_of(start, first, slope, host, steps):
     engines = np.zeros(1, ENGINE).view(np.recarray)
     engine = engines[0]
     engine.run_start, engine.run_first, engine.run_slope, engine.run_host = start, first, slope, host
-    engine.run_n_host, engine.run_steps = _host_steps(first, slope, host), steps
-    engine.ends_at = _step_end(engines, 0, steps)
+    engine.run_n_host, engine.run_steps = host_steps(first, slope, host), steps
+    engine.ends_at = step_end(engines, 0, steps)
     return engines
 
 
 def ends(engines):
-    return [_step_end(engines, 0, i) for i in range(1, int(engines[0].run_steps) + 1)]
+    return [step_end(engines, 0, i) for i in range(1, int(engines[0].run_steps) + 1)]
 
 
 def added(start, first, slope, host, n):
@@ -43,7 +43,7 @@ def test_the_end_of_every_step_is_the_sum_of_those_before(start, first, slope, h
 
 @given(above_zero, ticks, ticks)
 def test_the_host_decides_a_step_as_long_as_the_gpu_is_faster(first, slope, host):
-    n = int(_host_steps(first, slope, host))
+    n = int(host_steps(first, slope, host))
     assert n == 0 or first + (n - 1) * slope < host
     assert first + n * slope >= host or (slope == 0 and first < host)
 
@@ -57,7 +57,7 @@ def test_a_step_has_ended_at_the_instant_of_its_end(start, first, slope, host, n
     for now in (start + wait, *sums, *between, sums[-1] + wait):
         ended = sum(end <= now for end in sums)
         engines[0].run_ended = min(known, ended)
-        assert _steps_ended(engines, 0, now) == ended
+        assert steps_ended(engines, 0, now) == ended
 
 
 def test_the_host_decides_the_first_steps_and_the_gpu_the_others():
@@ -66,4 +66,4 @@ def test_the_host_decides_the_first_steps_and_the_gpu_the_others():
 
 
 def test_a_gpu_that_never_catches_up_leaves_every_step_to_the_host():
-    assert _step_end(run_of(start=0.0, first=1.0, slope=0.0, host=2.0, steps=1000), 0, 1000) == 2000.0
+    assert step_end(run_of(start=0.0, first=1.0, slope=0.0, host=2.0, steps=1000), 0, 1000) == 2000.0
