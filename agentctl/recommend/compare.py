@@ -161,6 +161,9 @@ def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[
     warned = [check.id for check in checks if check.status in ("WARN", "FAIL")]
     if decision.chosen is None:
         return "not evaluated", "", 3
+    failed = [check.id for check in checks if check.status == "FAIL"]
+    if failed:
+        return "declined", f"Declined: this trace cannot carry a claim ({', '.join(failed)}). ", 3
     if strict and warned:
         return "declined", f"Declined: --strict is on and {', '.join(warned)} warn. ", 3
     scores = [row.found.at[0].score for row in decision.rows]

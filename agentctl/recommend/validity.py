@@ -57,6 +57,8 @@ def _back_test(evidence: Evidence) -> Finding:
 
 
 def _enough_time(evidence: Evidence) -> Finding:
+    if evidence.workload.n_sessions < 2:
+        return "FAIL", "one session: every resample of it is the same, so that no interval stands"
     if not evidence.recorded:
         return "NOT APPLICABLE", "session starts are synthesised"
     requests = evidence.workload.requests

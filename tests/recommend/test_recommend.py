@@ -198,3 +198,14 @@ def test_mistakes_are_usage_errors(trace, flags, words):
     with pytest.raises(UsageError) as caught:
         recommend(trace, **{"cluster": CLUSTER, **flags})
     assert words in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_one_session_carries_no_claim(tmp_path):
+    row = {"arrival_s": 0.0, "session_id": "alone", "blocks": [1, 2, 3], "output_tokens": 5}
+    trace = write_dataset(tmp_path / "one.trace", [row], block_tokens=16)
+    result = recommend(trace, cluster=CLUSTER, slos=SLO, replicates=2, policies=["round-robin", "smetric"])
+    assert result.exit_code == 3
+    assert result.document["verdict"]["status"] == "declined"
+    assert result.document["verdict"]["statement"].startswith(
+        "Declined: this trace cannot carry a claim (V2). "
+    )
