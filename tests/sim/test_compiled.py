@@ -52,7 +52,7 @@ def test_a_compiled_policy_decides_as_a_plain_one(name):
     limits, trace_block, _ = crowded.RUNS[0]
     case = make_case(*crowded.sessions(trace_block), trace_block, [limits] * 2)
     policy = load_policy(name, batch_time=case.cluster.pools[0].profile.batch_time)
-    plain = SimpleNamespace(name=name, my=policy.my, choose=lambda *what: policy.choose(*what))
+    plain = SimpleNamespace(name=name, my=policy.my, choose=lambda *what: policy.choose.py_func(*what))
     outcome = simulate(case.workload, case.cluster, policy)
     assert set(outcome.engine) == {0, 1}
     assert outcome.table().equals(simulate(case.workload, case.cluster, plain).table())

@@ -44,7 +44,7 @@ def run_both(some, policy, concurrency=None):
 
     def choose(view, r):
         arrays = {k: np.array(v) if isinstance(v, list) else v for k, v in vars(view).items()}
-        return int(chosen.choose(type(view)(**arrays), some.requests, r, chosen.my))
+        return int(chosen.choose.py_func(type(view)(**arrays), some.requests, r, chosen.my))
 
     judge = oracle.Cluster(judge_requests(some), limits, choose, trace_block=64, concurrency=concurrency)
     return judge.run(), simulate(some, cluster, chosen, concurrency=concurrency)
