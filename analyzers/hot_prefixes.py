@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from agentctl.analyzers.strands import count_uses
 from agentctl.trace import PrefixTree
 
 N_LISTED = 5
@@ -49,7 +50,7 @@ def hot_prefixes(
     engines: tuple[int, ...],
 ) -> HotPrefixes:
     """The test for every prefix of two requests or more; x is its share of all requests in the trace."""
-    uses = _uses(tree.parent, tip)
+    uses = count_uses(tree.parent, tip).astype(np.int64)
     trunk = int(np.flatnonzero(uses == tip.size).max(initial=0))  # last block of all requests; 0: the root
     top, common_depth = _tops(tree.parent, tree.depth, uses, trunk)
     chosen = top[tip] > 0
@@ -74,17 +75,6 @@ def hot_prefixes(
     )
     hot = {n: int((requests[order] * n > total).sum()) for n in engines}
     return HotPrefixes(most_used, hot, int(tree.depth[trunk]) * block_tokens)
-
-
-@njit(cache=True, nogil=True)
-def _uses(parent, tip):
-    """Requests whose chain holds each node."""
-    uses = np.zeros(parent.size, np.int64)
-    for r in range(tip.size):
-        uses[tip[r]] += 1
-    for node in range(parent.size - 1, 0, -1):
-        uses[parent[node]] += uses[node]
-    return uses
 
 
 @njit(cache=True, nogil=True)

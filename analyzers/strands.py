@@ -33,7 +33,7 @@ def weave(parent: NDArray[np.uint32], depth: NDArray[np.int32], tip: NDArray[np.
 
 @njit(cache=True, nogil=True)
 def _weave(parent, depth, tip):
-    uses = _uses(parent, tip)
+    uses = count_uses(parent, tip)
     heir = _heirs(parent, uses)
     n_strands = 0
     for node in range(1, parent.size):
@@ -60,7 +60,8 @@ def _weave(parent, depth, tip):
 
 
 @njit(cache=True, nogil=True)
-def _uses(parent, tip):
+def count_uses(parent, tip):
+    """Requests whose chain holds each node (u32[m])."""
     uses = np.zeros(parent.size, np.uint32)
     for r in range(tip.size):
         uses[tip[r]] += 1
