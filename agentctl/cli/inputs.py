@@ -34,6 +34,14 @@ def open_input(paths: Sequence[Path], streams: Streams) -> Iterator[Trace]:
         yield report.trace
 
 
+def announce_compilation(streams: Streams) -> None:
+    """Say why the first simulation on a machine takes a minute longer."""
+    from agentctl.sim.jit import is_compiled_here
+
+    if not is_compiled_here():
+        streams.note("compiling the simulator, once for this version: about a minute")
+
+
 def trace_name(path: Path) -> str:
     """`day.jsonl.gz` -> `day`; standard input has no name of its own."""
     from agentctl.ingest.source import safe_name

@@ -56,7 +56,7 @@ def recommend(
     The cluster is a file (--cluster), or engines of one profile (--profile). Exit code 3: nothing meets the
     SLOs, or the trace cannot decide.
     """
-    from agentctl.cli.inputs import open_input
+    from agentctl.cli.inputs import announce_compilation, open_input
     from agentctl.cli.reports import check_free, finish
     from agentctl.cluster import load_cluster
     from agentctl.profile import load_profile
@@ -65,6 +65,7 @@ def recommend(
 
     check_free(output, force, mark=RESULT_FILE)
     sizes = whole_numbers(engines, "--engines") if engines else ()
+    announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
         result = recommend(
             opened,

@@ -43,7 +43,7 @@ def simulate(
 
     The cluster is a file (--cluster), or engines of one profile (--profile, --engines).
     """
-    from agentctl.cli.inputs import open_input, the_cluster
+    from agentctl.cli.inputs import announce_compilation, open_input, the_cluster
     from agentctl.cli.reports import check_free, finish
     from agentctl.result import RESULT_FILE
     from agentctl.simulate import run_simulation
@@ -51,6 +51,7 @@ def simulate(
     check_free(output, force, mark=RESULT_FILE)
     chosen, params = policy_and_params(policy)
     simulated = the_cluster(cluster, profile, engines)
+    announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
         result = run_simulation(
             opened,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -11,3 +13,9 @@ from numba import njit
 _NO_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 
 kernel = njit(cache=True, nogil=True, **_NO_REFERENCE_COUNTS)
+
+
+def is_compiled_here() -> bool:
+    """Whether this version's simulator was compiled before, so that it only has to be loaded."""
+    folder = os.environ.get("NUMBA_CACHE_DIR", "")
+    return bool(folder) and any(Path(folder).rglob("compiled.replay-*.nbi"))
