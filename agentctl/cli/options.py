@@ -66,17 +66,24 @@ def whole_numbers(text: str, option: str) -> list[int]:
 
 
 def names(text: str | None) -> list[str]:
-    """`a,b` as names; nothing given: none."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+    """`a,b` as names; nothing given: none. Raises UsageError for text that holds no name."""
+    found = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not found:
+        raise UsageError(f"{text!r} holds no name", expected="NAME or NAME,NAME,...")
+    return found
 
 
 def policy_and_params(text: str | None) -> tuple[str | None, dict[str, float]]:
     """`smetric:slack=2,hit_ratio=0.5` as a name and its parameters; raises UsageError."""
     if text is None:
         return None, {}
-    name, _, rest = text.partition(":")
+    name, colon, rest = text.partition(":")
+    if not name.strip():
+        raise UsageError(
+            f"{text!r} names no policy", place="--policy", expected="NAME or NAME:KEY=NUMBER,..."
+        )
     params = {}
-    for pair in names(rest):
+    for pair in names(rest if colon else None):
         key, _, value = pair.partition("=")
         try:
             params[key.strip()] = float(value)

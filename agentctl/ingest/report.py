@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentctl.analyzers.words import count
 from agentctl.present import Fact, Section, Table
 
 
 def describe(document: dict[str, Any]) -> tuple[Section, ...]:
     """Sections for people from dataset.json."""
     records, sessions = document["records"], document["sessions"]
-    sources = ", ".join(f"{name} {count:,}" for name, count in sessions["source"].items())
+    sources = ", ".join(f"{name} {rows:,}" for name, rows in sessions["source"].items())
     formats = " and ".join(sorted({file["format"] for file in document["files"]}))
     lost = records["quarantined"] + sum(records["dropped"].values())
     sentence = (
-        f"{records['rows']:,} requests in {sessions['count']:,} sessions "
+        f"{count(records['rows'], 'request')} in {count(sessions['count'], 'session')} "
         f"({sessions['multi_turn']:,} of two or more requests), read as {formats}; "
-        + ("nothing was left out" if not lost else f"{lost:,} records were left out")
+        + (f"{count(lost, 'record')} left out" if lost else "nothing was left out")
     )
     set_aside, dropped = _by_reason(records["quarantined_by_reason"]), _by_reason(records["dropped"])
     facts = (
@@ -51,7 +52,7 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
 
 
 def _by_reason(reasons: dict[str, int]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
+    return ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items()))
 
 
 def _time(document: dict[str, Any]) -> str:

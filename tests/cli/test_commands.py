@@ -159,3 +159,11 @@ def test_nothing_but_the_result_is_on_stdout_and_quiet_silences_the_rest(agentct
     done = agentctl("ingest", weka, "-o", "day.trace", "--json", "-q")
     assert done.err == ""
     json.loads(done.out)
+
+
+def test_an_empty_policy_is_an_error_and_not_the_default(agentctl, weka):
+    for option in (("--policy", ""), ("--policy", ":slack=1"), ("--policy", "smetric:")):
+        done = agentctl("simulate", weka, "--profile", "h100-qwen3-8b", *option)
+        assert done.code == 2 and "no" in done.err
+    done = agentctl("recommend", weka, "--profile", "h100-qwen3-8b", "--policies", ",")
+    assert done.code == 2 and "holds no name" in done.err
