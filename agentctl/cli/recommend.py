@@ -31,7 +31,8 @@ def recommend(
         str | None, typer.Option(metavar="4..32", help="Cluster sizes to try; default: the cluster's.")
     ] = None,
     policies: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Routing policies to compare; default: all.")
+        str | None,
+        typer.Option(metavar="A,B", help="Routing policies to compare; default: five, one of each kind."),
     ] = None,
     objective: Annotated[
         str, typer.Option(metavar="O", help="What is best: peak-load is the load carried within the SLOs.")

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from agentctl.cluster import Cluster, cluster_of, load_cluster
 from agentctl.errors import UsageError
-from agentctl.policies.base import Policy, policy_names
+from agentctl.policies.base import Policy
 from agentctl.profile import Profile
 from agentctl.recommend.search import Candidate
 from agentctl.simulate import policy_of
 
 DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
 REFERENCE = "round-robin"  # when the current policy is not given
+# When none are named: one of each kind of idea. All of the folder would cost several times the run, and the
+# more there are, the likelier one of them wins by luck.
+DEFAULT_POLICIES = ("least-loaded", "lmetric", "prefix-affine", "round-robin", "smetric")
 
 
 def base_cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
@@ -34,7 +37,7 @@ def candidates_of(
 ) -> tuple[list[Candidate], str]:
     """Every policy on every size, the current one among them, and the current one's name."""
     any_cluster = next(iter(clusters.values()))
-    chosen = {name: policy_of(any_cluster, name) for name in (policies or policy_names())}
+    chosen = {name: policy_of(any_cluster, name) for name in (policies or DEFAULT_POLICIES)}
     reference, policy = _current(current or REFERENCE, any_cluster)
     if reference in chosen and chosen[reference].my != policy.my:
         reference = f"{reference} (current)"
