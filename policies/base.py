@@ -202,3 +202,10 @@ def comes_before(a: int, b: int) -> bool:
 def no_second(score: NDArray[Any]) -> NDArray[np.int64]:
     """For policies without a second criterion: equal everywhere."""
     return np.zeros(score.size, dtype=np.int64)
+
+
+@njit(cache=True)
+def minmax(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Whole numbers scaled to 0..1 from the least to the most; 0 everywhere when all are equal."""
+    least, most = values.min(), values.max()
+    return (values - least) / max(most - least, 1)

@@ -12,7 +12,7 @@ from oracles import crowded
 from oracles.random_clusters import make_case
 
 import agentctl
-from agentctl.policies.base import load_policy
+from agentctl.policies.base import load_policy, policy_names
 from agentctl.sim.driver import simulate
 
 TESTS = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def test_compiled_equals_interpreted_to_the_bit_and_no_index_is_negative(here):
     assert in_another_process("--strict", NUMBA_DISABLE_JIT="1") == here
 
 
-@pytest.mark.parametrize("name", ["lmetric", "smetric", "prefix-affine", "round-robin"])
+@pytest.mark.parametrize("name", policy_names())
 def test_a_compiled_policy_decides_as_a_plain_one(name):
     """The driver may replay them in different loops."""
     limits, trace_block, _ = crowded.RUNS[0]

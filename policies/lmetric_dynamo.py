@@ -1,0 +1,39 @@
+"""LMetric as proposed for Dynamo: pending prefill blocks times KV blocks in use.
+
+score = P/B (a/B + 1), least wins: P prefill tokens on the engine with this request, a context tokens of
+its requests, B tokens per block. KV stands in for the paper's batch size, so that an empty engine beats
+any holder of the prefix: its factor is 1, theirs are thousands.
+
+Source: NVIDIA Dynamo, pull request 11028 (open). Sees: pending prefill tokens, hit tokens, context
+tokens. Fractions of blocks count (ours). Ties: random, as in Dynamo.
+
+    block_tokens  16  tokens per KV block; weighs the 1 against the KV in use
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from numba import njit
+
+from agentctl.policies.base import RANDOM, no_second, pick_least, policy
+from agentctl.sim.view import View
+from agentctl.workload import Requests
+
+
+class Params(NamedTuple):
+    block_tokens: float = 16.0
+    tie: int = RANDOM
+
+
+@policy(
+    "lmetric@dynamo",
+    params=Params,
+    source="NVIDIA Dynamo, PR 11028",
+    sees=("pending_prefill_tokens", "hit_tokens", "context_tokens"),
+)
+@njit(cache=True)
+def choose(view: View, requests: Requests, r: int, my: Params) -> int:
+    pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)
+    score = pending / my.block_tokens * (view.context_tokens / my.block_tokens + 1)
+    return pick_least(score, no_second(score), view.seed, view.last_chosen, r, my.tie)
