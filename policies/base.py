@@ -154,7 +154,7 @@ def pick_least(score: NDArray[Any], then: NDArray[Any], seed: int, last_chosen: 
             n_tied += 1
     wanted = 0
     if tie == RANDOM:
-        wanted = tie_hash(seed, r) % n_tied
+        wanted = tie_hash(seed, r) % max(n_tied, 1)  # none is tied where all scores are NaN
     start = (last_chosen + 1) % score.size if tie == ROTATE else 0
     chosen = -1
     for step in range(score.size):

@@ -218,3 +218,9 @@ def test_a_mistake_in_name_or_parameter_is_an_error_with_a_way_out(name, params,
 def test_an_unknown_tie_rule_is_an_error():
     with pytest.raises(ConfigError, match="lexicographic"):
         load_policy("smetric", tie="coin")
+
+
+@pytest.mark.parametrize("tie", TIES)
+def test_scores_that_are_no_numbers_choose_no_engine(tie):
+    score = np.full(3, np.nan)
+    assert pick_least(score, np.zeros(3), 0, -1, 0, TIES.index(tie)) == -1
