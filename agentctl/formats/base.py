@@ -58,7 +58,6 @@ TRANSPORT = {
     "parent_link": "string",  # ... and of the one that it continues
     "spawn_link": "string",  # ... and of the one that started this sub-agent
     "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
-    "block_count_known": "bool",  # an empty chain is a known chain of no blocks
 }
 
 

@@ -4,34 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from oracles.state_x import PROMPT, STATE_X, A, B, C, D, view_of
 
 from agentctl.policies.base import load_policy, minmax, policy_names
 from agentctl.recommend.candidates import DEFAULT_POLICIES
-from agentctl.sim.view import View
-
-A, B, C, D = range(4)
-PROMPT = 20_000
-
-
-def view_of(**fields):
-    """Idle engines that hold nothing, four unless a field says otherwise."""
-    n = max([len(value) for value in fields.values() if isinstance(value, list)], default=4)
-    zeros = {name: np.zeros(n, dtype=np.int64) for name in View._fields}
-    arrays = {k: np.array(v) if isinstance(v, list) else v for k, v in fields.items()}
-    scalars = {"now": 0.0, "seed": 0, "last_chosen": -1, "expected_hit": 0}
-    return View(**{**zeros, **scalars, **arrays})
-
-
-# w, r, q, a and h of engines A to D. All requests came through this router: its own counts are b and q.
-STATE_X = view_of(
-    waiting_requests=[0, 3, 0, 0],
-    running_requests=[6, 12, 2, 0],
-    pending_prefill_tokens=[0, 26_000, 1_000, 0],
-    context_tokens=[150_000, 420_000, 30_000, 0],
-    hit_tokens=[18_000, 19_200, 2_400, 0],
-    inflight_requests=[6, 15, 2, 0],
-    inflight_prefill_tokens=[0, 26_000, 1_000, 0],
-)
 
 
 def choose(name, view, prompt=PROMPT, r=0, tie="policy", **params):

@@ -5,40 +5,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from oracles.state_x import PROMPT, STATE_X, A, B, D, view_of
 
 from agentctl.errors import ConfigError
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.policies.base import TIES, comes_before, load_policy, pick_least, policy_names, tie_hash
 from agentctl.sim.view import View
 
-A, B, C, D = range(4)
-PROMPT = 20_000
-
 
 def requests_of(prompt=PROMPT, turn=1):
     return SimpleNamespace(prompt_tokens=np.array([prompt]), turn=np.array([turn]))
 
 
-def view_of(**fields):
-    """Idle engines that hold nothing, four unless a field says otherwise."""
-    n = max([len(value) for value in fields.values() if isinstance(value, list)], default=4)
-    zeros = {name: np.zeros(n, dtype=np.int64) for name in View._fields}
-    arrays = {k: np.array(v) if isinstance(v, list) else v for k, v in fields.items()}
-    scalars = {"now": 0.0, "seed": 0, "last_chosen": -1, "expected_hit": 0}
-    return View(**{**zeros, **scalars, **arrays})
-
-
-# w, r, q, a and h of engines A to D. B's queue is one prefill of 26,000 new tokens in a context of 30,000,
-# C's 1,000 new in 30,000: n (L - n/2) pairs.
-STATE_X = view_of(
-    waiting_requests=[0, 3, 0, 0],
-    running_requests=[6, 12, 2, 0],
-    pending_prefill_tokens=[0, 26_000, 1_000, 0],
-    pending_prefill_pairs=[0, 26_000 * 17_000, 1_000 * 29_500, 0],
-    context_tokens=[150_000, 420_000, 30_000, 0],
-    hit_tokens=[18_000, 19_200, 2_400, 0],
-    expected_hit=19_200,
-)
 # 60 us per token and 1 ns per pair: costs A 0.158, B 2.066, C 1.343, D 1.400 s; the SLO is 2.25 s.
 SMETRIC = {"c_linear": 60e-6, "c_attention": 1e-9}
 
