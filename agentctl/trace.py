@@ -91,10 +91,6 @@ class Trace:
         return total.hexdigest()
 
 
-def is_trace(path: Path) -> bool:
-    return (path / META_FILE).is_file()
-
-
 def open_trace(path: Path) -> Trace:
     """Open NAME.trace; raises InputError when it is not a complete dataset of this version."""
     place = str(path)

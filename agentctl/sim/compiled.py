@@ -26,9 +26,9 @@ def is_compiled(choose: Callable[..., int]) -> bool:
 
 
 def replay(s, arrivals, requests, choose, my, seed, until):  # type: ignore[no-untyped-def]
-    """Replay until everything has ended (-1), `until` requests have (-2), or a choice is no engine: then r.
+    """Replay until everything has ended (-1), `until` requests have (-2), or a choice is no engine.
 
-    `wrong` of the second value is that choice.
+    Then (the request, that choice) is returned.
     """
     while s.counts[ENDED] < until:
         r = advance(s, arrivals)

@@ -11,7 +11,7 @@ from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import AgentctlError, ConfigError, UsageError
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.compiled import compile_policy, is_compiled
-from agentctl.sim.content import Content, compile_content
+from agentctl.sim.content import compile_content
 from agentctl.sim.loop import advance, look, send
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.state import ENDED, LOST_HOLDS, State, make_limits, make_state
@@ -19,6 +19,7 @@ from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
 
 Progress = Callable[[float, str], None]
+GoOn = Callable[[int], bool]  # until so many requests have ended; whether all have
 
 
 class Policy(Protocol):
@@ -39,13 +40,11 @@ def simulate(
     seed: int = 0,
     concurrency: int | None = None,
     progress: Progress | None = None,
-    content: Content | None = None,
 ) -> Outcome:
     """Replay `workload` on `cluster` with `policy` choosing an engine for every request.
 
     concurrency  sessions at a time; needed by a workload of replay closed-loop, refused by others
     progress     called now and then with the share of requests that have ended
-    content      compile_content of this workload and block size, when many runs share it
 
     Raises ConfigError for what cannot be simulated and for a policy that names no engine, UsageError for a
     concurrency that does not fit the replay mode.
@@ -58,7 +57,7 @@ def simulate(
         )
     if concurrency is not None and concurrency < 1:
         raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
-    content = content or compile_content(workload, common_block(cluster))
+    content = compile_content(workload, common_block(cluster))
     s = make_state(make_limits(cluster), content, workload.requests)
     _replay(s, workload, policy, seed, concurrency, progress)
     jobs = s.jobs
@@ -93,9 +92,10 @@ def _replay(
     requests = Requests(*plain)
     arrivals = make_arrivals(workload, concurrency)
     every = max(n // 100, 1) if progress else n + 1
-    go_on = _compiled if is_compiled(policy.choose) else _plain
+    drive = _compiled if is_compiled(policy.choose) else _plain
+    go_on = drive(s, arrivals, requests, policy, seed)
     until = every
-    while not go_on(s, arrivals, requests, policy, seed, until):
+    while not go_on(until):
         until = int(s.counts[ENDED]) + every
         if progress:
             progress(int(s.counts[ENDED]) / n, "simulating")
@@ -109,26 +109,31 @@ def _replay(
     assert s.counts[ENDED] == n, "every request ends in exactly one state"
 
 
-def _compiled(
-    s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int, until: int
-) -> bool:
-    """Go on until `until` requests have ended; returns whether all have."""
-    r, answer = compile_policy(s, arrivals, requests, policy.choose, policy.my)(seed, until)
-    if r >= 0:
-        _refuse(s, policy, r, answer)
-    return bool(r == -1)
+def _compiled(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int) -> GoOn:
+    replay = compile_policy(s, arrivals, requests, policy.choose, policy.my)
 
-
-def _plain(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int, until: int) -> bool:
-    while s.counts[ENDED] < until:
-        r = advance(s, arrivals)
-        if r < 0:
-            return True
-        answer = policy.choose(look(s, arrivals, requests, r, seed), requests, r, policy.my)
-        if not isinstance(answer, int | np.integer) or not 0 <= answer < s.engines.size:
+    def go_on(until: int) -> bool:
+        r, answer = replay(seed, until)
+        if r >= 0:
             _refuse(s, policy, r, answer)
-        send(s, arrivals, r, int(answer))
-    return False
+        return bool(r == -1)
+
+    return go_on
+
+
+def _plain(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int) -> GoOn:
+    def go_on(until: int) -> bool:
+        while s.counts[ENDED] < until:
+            r = advance(s, arrivals)
+            if r < 0:
+                return True
+            answer = policy.choose(look(s, arrivals, requests, r, seed), requests, r, policy.my)
+            if not isinstance(answer, int | np.integer) or not 0 <= answer < s.engines.size:
+                _refuse(s, policy, r, answer)
+            send(s, arrivals, r, int(answer))
+        return False
+
+    return go_on
 
 
 def _refuse(s: State, policy: Policy, r: int, answer: Any) -> None:

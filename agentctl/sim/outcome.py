@@ -65,10 +65,6 @@ class Outcome:
     def n_engines(self) -> int:
         return int(self.pool_of_engine.size)
 
-    @property
-    def n_rejected(self) -> int:
-        return int((~self.done).sum())
-
     def run(self) -> Run:
         """What the metrics read."""
         requests = self.workload.requests
