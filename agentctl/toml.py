@@ -87,10 +87,16 @@ def _as_config_error(message: str, cls: type, place: str) -> ConfigError:
     if found:
         return ConfigError(f"is of type {found[2]}", place=where, expected=found[1].replace("|", " or "))
     if text.startswith("Invalid enum value"):
-        choices = typing.get_args(typing.get_type_hints(cls)[key])
+        choices = _choices(typing.get_type_hints(cls)[key])
         return ConfigError(f"is {text.split(' ', 3)[3]}", place=where, expected=" or ".join(choices))
     if text.startswith("Expected "):
         return ConfigError(
             "is out of range", place=where, expected=text.removeprefix("Expected ").replace("`", "")
         )
     return ConfigError(text.replace("`", ""), place=where)
+
+
+def _choices(hint: Any) -> list[str]:
+    """The words of a Literal, also of one that may be None."""
+    parts = typing.get_args(hint)
+    return [word for part in parts for word in ([part] if isinstance(part, str) else _choices(part))]

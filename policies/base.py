@@ -21,6 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
+from agentctl.policies._files import PolicyFile, find_policy_file, policy_file_names
 from agentctl.sim.view import View
 from agentctl.toml import suggestion
 from agentctl.workload import Requests
@@ -46,6 +47,7 @@ class Policy:
     sees: tuple[str, ...]
     from_profile: Mapping[str, str]  # parameters whose default is a coefficient of the batch-time model
     explanation: str  # the docstring of its file
+    file: PolicyFile | None = None  # of a production policy: its router, version, keys, signals, requirements
 
     @property
     def params(self) -> dict[str, float]:
@@ -84,11 +86,16 @@ def policy(
 
 
 def policy_names() -> list[str]:
-    """All names, sorted; imports every file of the folder."""
+    """All names, sorted: formulas and production policies. Imports every file of the folder."""
+    return sorted([*formula_names(), *policy_file_names()])
+
+
+def formula_names() -> list[str]:
+    """Names that a function is registered under, sorted."""
     import agentctl.policies as folder
 
     for module in pkgutil.iter_modules(folder.__path__):
-        if module.name != "base":
+        if module.name != "base" and not module.name.startswith("_"):
             importlib.import_module(f"{folder.__name__}.{module.name}")
     return sorted(_registry)
 
@@ -99,16 +106,14 @@ def load_policy(
     tie: str = "policy",
     batch_time: Any = None,
 ) -> Policy:
-    """The policy `name` with `params` over its defaults.
+    """The policy `name`, a formula or a production policy, with `params` over its defaults.
 
     tie         policy (its own rule) | first | rotate | random | lexicographic
     batch_time  estimators.batch_time.BatchTime, from which some parameters take their default
 
     Raises ConfigError for an unknown name, parameter or value.
     """
-    if name not in _registry and name not in policy_names():
-        raise ConfigError("unknown policy", place=f"policy {name}", hint=suggestion(name, _registry))
-    found = _registry[name]
+    found = _with_file(file) if (file := find_policy_file(name)) else _formula(name, f"policy {name}")
     my = found.my
     if batch_time is not None:
         my = my._replace(**{mine: getattr(batch_time, theirs) for mine, theirs in found.from_profile.items()})
@@ -119,6 +124,23 @@ def load_policy(
         if found.tie is not None:
             my = my._replace(tie=TIES.index(tie))
     return replace(found, my=my)
+
+
+def _formula(name: str, place: str) -> Policy:
+    if name not in _registry and name not in policy_names():
+        raise ConfigError("unknown policy", place=place, hint=suggestion(name, policy_names()))
+    return _registry[name]
+
+
+def _with_file(file: PolicyFile) -> Policy:
+    """The formula of a policy file with the file's defaults; a value that it gives is not the profile's."""
+    found = _formula(file.formula, f"policy {file.name}: formula")
+    given = {key: param.value for key, param in file.params.items() if param.value is not None}
+    my = found.my._replace(**_checked(replace(found, name=file.name), given))
+    if file.tie is not None and found.tie is not None:
+        my = my._replace(tie=TIES.index(file.tie))
+    theirs = {key: coefficient for key, coefficient in found.from_profile.items() if key not in given}
+    return replace(found, name=file.name, my=my, from_profile=theirs, file=file)
 
 
 def _checked(found: Policy, params: Mapping[str, Any]) -> dict[str, float]:

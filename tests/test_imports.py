@@ -116,7 +116,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(tmp_path):
     expected = {str(file.relative_to(ROOT)) for file in MODULES.values()}
     expected |= {
         str(file.relative_to(ROOT))
-        for pattern in ("report/*.css", "report/*.js", "profiles/*.toml")
+        for pattern in ("report/*.css", "report/*.js", "profiles/*.toml", "policies/*.toml")
         for file in PACKAGE.glob(pattern)
     }
     assert expected <= set(names)
