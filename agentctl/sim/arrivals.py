@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.sim.jit import kernel
+from agentctl.sim.jit import entry, kernel
 from agentctl.workload import AFTER_START, AT_ARRIVAL, Workload
 
 DUE = np.dtype([("time", "f8"), ("request", "i8")])
@@ -174,7 +174,7 @@ def _release(arrivals, r):
         _push(arrivals, one.latest + one.gap, r)
 
 
-@kernel
+@entry
 def _start_sessions(arrivals, n):
     for _ in range(n):
         _start_session(arrivals, 0.0)

@@ -1,17 +1,17 @@
-"""The loop over requests, compiled once for every policy.
+"""The loop over requests, compiled once for every policy and every scheduler.
 
-A policy is handed to the loop as a first-class function: a pointer with a fixed signature, so that the loop
-is compiled and cached once and not again for each policy. Parameters travel as an array of floats.
+Both are handed to the loop as first-class functions: pointers with a fixed signature, so that the loop is
+compiled and cached once and not again for each of them. Parameters of a policy travel as an array of floats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, typeof, types
+from numba import config, njit, typeof, types
 from numba.extending import is_jitted
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
@@ -21,40 +21,86 @@ from agentctl.sim.state import ENDED, State
 from agentctl.workload import Requests
 
 
+class Rules(NamedTuple):
+    """How an engine works, one function (state, engine, now) -> int each; `agentctl.sim.scheduler` has them.
+
+    start   plan the next batch or run and set when it ends
+    finish  apply what ends now; returns the number of requests that ended, which stand in `s.ended`
+    settle  bring a run in flight to this instant
+    """
+
+    start: Any
+    finish: Any
+    settle: Any
+
+
 def is_compiled(choose: Callable[..., int]) -> bool:
     return bool(is_jitted(choose))
 
 
-def replay(s, arrivals, requests, choose, my, seed, until):  # type: ignore[no-untyped-def]
+def replay(s, arrivals, requests, choose, my, start, finish, settle, seed, until):  # type: ignore[no-untyped-def]
     """Replay until everything has ended (-1), `until` requests have (-2), or a choice is no engine.
 
     Then (the request, that choice) is returned.
     """
     while s.counts[ENDED] < until:
-        r = advance(s, arrivals)
+        r = advance(s, arrivals, start, finish)
         if r < 0:
             return np.int64(-1), np.int64(0)
-        e = choose(look(s, arrivals, requests, r, seed), requests, r, my)
+        e = choose(look(s, arrivals, requests, r, seed, settle), requests, r, my)
         if e < 0 or e >= s.engines.size:
             return r, e
-        send(s, arrivals, r, e)
+        send(s, arrivals, r, e, finish)
     return np.int64(-2), np.int64(0)
 
 
+def next_request(s, arrivals, start, finish):  # type: ignore[no-untyped-def]
+    return np.int64(advance(s, arrivals, start, finish))
+
+
+def view_of(s, arrivals, requests, r, seed, settle):  # type: ignore[no-untyped-def]
+    return look(s, arrivals, requests, r, seed, settle)
+
+
+def send_request(s, arrivals, r, e, finish):  # type: ignore[no-untyped-def]
+    send(s, arrivals, r, e, finish)
+
+
+INTEGER, FLOAT = types.int64, types.float64
+
+
 @cache
-def _loop(state_type: Any, arrivals_type: Any, requests_type: Any) -> tuple[Any, Any]:
-    """(the compiled loop, the signature of a policy in it) for arguments of these types."""
-    integer, floats = types.int64, types.float64[::1]
-    arguments = (state_type, arrivals_type, requests_type, integer, integer)
+def _view_type(state: Any, arrivals: Any, requests: Any) -> Any:
+    arguments = (state, arrivals, requests, INTEGER, INTEGER, _rule(state))
     look.compile(arguments)
     compiled: Any = look.overloads[arguments]
-    view_type = compiled.signature.return_type
-    chooser = integer(view_type, requests_type, integer, floats)
-    result = types.UniTuple(integer, 2)
-    signature = result(
-        state_type, arrivals_type, requests_type, types.FunctionType(chooser), floats, integer, integer
+    return compiled.signature.return_type
+
+
+def _rule(state: Any) -> Any:
+    return types.FunctionType(INTEGER(state, INTEGER, FLOAT))
+
+
+@cache
+def _loop(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any]:
+    """(the compiled loop, the signature of a policy in it) for arguments of these types."""
+    rule, floats = _rule(state), FLOAT[::1]
+    chooser = INTEGER(_view_type(state, arrivals, requests), requests, INTEGER, floats)
+    policy = (types.FunctionType(chooser), floats)
+    signature = types.UniTuple(INTEGER, 2)(
+        state, arrivals, requests, *policy, rule, rule, rule, INTEGER, INTEGER
     )
     return njit(signature, cache=True, nogil=True)(replay), chooser
+
+
+@cache
+def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
+    rule, view = _rule(state), _view_type(state, arrivals, requests)
+    return (
+        njit(INTEGER(state, arrivals, rule, rule), cache=True, nogil=True)(next_request),
+        njit(view(state, arrivals, requests, INTEGER, INTEGER, rule), cache=True, nogil=True)(view_of),
+        njit(types.void(state, arrivals, INTEGER, INTEGER, rule), cache=True, nogil=True)(send_request),
+    )
 
 
 @cache
@@ -76,11 +122,18 @@ def _bound(choose: Any, params: Any, chooser: Any) -> Any:
 
 
 def compile_policy(
-    s: State, arrivals: Arrivals, requests: Requests, choose: Any, my: Any
+    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, choose: Any, my: Any
 ) -> Callable[..., Any]:
     """A function (seed, until) that goes on with the replay; see `replay`."""
     loop, chooser = _loop(typeof(s), typeof(arrivals), typeof(requests))
     params: Any = type(my)
     bound = _bound(choose, params, chooser)
     parameters = np.array(my, dtype=np.float64)
-    return lambda seed, until: loop(s, arrivals, requests, bound, parameters, seed, until)
+    return lambda seed, until: loop(s, arrivals, requests, bound, parameters, *rules, seed, until)
+
+
+def pieces(s: State, arrivals: Arrivals, requests: Requests) -> tuple[Any, Any, Any]:
+    """(advance, look, send) of agentctl.sim.loop for a loop in Python."""
+    if config.DISABLE_JIT:
+        return advance, look, send
+    return _pieces(typeof(s), typeof(arrivals), typeof(requests))

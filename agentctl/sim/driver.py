@@ -10,9 +10,9 @@ import numpy as np
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import AgentctlError, ConfigError, UsageError
 from agentctl.sim.arrivals import Arrivals, make_arrivals
-from agentctl.sim.compiled import compile_policy, is_compiled
+from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
-from agentctl.sim.loop import advance, look, send
+from agentctl.sim import scheduler
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.state import ENDED, LOST_HOLDS, State, make_limits, make_state
 from agentctl.sim.view import View
@@ -59,7 +59,7 @@ def simulate(
         raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
     content = compile_content(workload, common_block(cluster))
     s = make_state(make_limits(cluster), content, workload.requests)
-    _replay(s, workload, policy, seed, concurrency, progress)
+    _replay(s, workload, rules_of(cluster), policy, seed, concurrency, progress)
     jobs = s.jobs
     return Outcome(
         workload=workload,
@@ -80,6 +80,7 @@ def simulate(
 def _replay(
     s: State,
     workload: Workload,
+    rules: Rules,
     policy: Policy,
     seed: int,
     concurrency: int | None,
@@ -93,7 +94,7 @@ def _replay(
     arrivals = make_arrivals(workload, concurrency)
     every = max(n // 100, 1) if progress else n + 1
     drive = _compiled if is_compiled(policy.choose) else _plain
-    go_on = drive(s, arrivals, requests, policy, seed)
+    go_on = drive(s, arrivals, requests, rules, policy, seed)
     until = every
     while not go_on(until):
         until = int(s.counts[ENDED]) + every
@@ -109,8 +110,10 @@ def _replay(
     assert s.counts[ENDED] == n, "every request ends in exactly one state"
 
 
-def _compiled(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int) -> GoOn:
-    replay = compile_policy(s, arrivals, requests, policy.choose, policy.my)
+def _compiled(
+    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int
+) -> GoOn:
+    replay = compile_policy(s, arrivals, requests, rules, policy.choose, policy.my)
 
     def go_on(until: int) -> bool:
         r, answer = replay(seed, until)
@@ -121,16 +124,21 @@ def _compiled(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, 
     return go_on
 
 
-def _plain(s: State, arrivals: Arrivals, requests: Requests, policy: Policy, seed: int) -> GoOn:
+def _plain(
+    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int
+) -> GoOn:
+    advance, look, send = pieces(s, arrivals, requests)
+
     def go_on(until: int) -> bool:
         while s.counts[ENDED] < until:
-            r = advance(s, arrivals)
+            r = advance(s, arrivals, rules.start, rules.finish)
             if r < 0:
                 return True
-            answer = policy.choose(look(s, arrivals, requests, r, seed), requests, r, policy.my)
+            view = look(s, arrivals, requests, r, seed, rules.settle)
+            answer = policy.choose(view, requests, r, policy.my)
             if not isinstance(answer, int | np.integer) or not 0 <= answer < s.engines.size:
                 _refuse(s, policy, r, answer)
-            send(s, arrivals, r, int(answer))
+            send(s, arrivals, r, int(answer), rules.finish)
         return False
 
     return go_on
@@ -142,6 +150,11 @@ def _refuse(s: State, policy: Policy, r: int, answer: Any) -> None:
         place=f"policy {policy.name}",
         expected=f"a whole number from 0 to {s.engines.size - 1}",
     )
+
+
+def rules_of(cluster: Cluster) -> Rules:
+    """How the engines of this cluster work."""
+    return Rules(scheduler.start, scheduler.finish, scheduler.settle)
 
 
 def common_block(cluster: Cluster) -> int:

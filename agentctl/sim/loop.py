@@ -4,6 +4,9 @@ At one instant (1) batches that end now take effect, engines in index order; (2)
 by (arrival, request number); (3) idle engines with work start a batch, in index order. The clock stops at
 every request that must be routed (`advance`); whoever drives it shows the policy what the router sees
 (`look`) and sends the request where it says (`send`).
+
+What an engine does is not known here: `start`, `finish` and `settle` of its scheduler (for example
+agentctl.sim.scheduler) are handed in, with the arguments (state, engine, now).
 """
 
 from __future__ import annotations
@@ -16,32 +19,31 @@ from numba import njit
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.jit import kernel
 from agentctl.sim.queue import enqueue, fits
-from agentctl.sim.scheduler import finish, start
 from agentctl.sim.state import ENDED, LAST_CHOSEN
-from agentctl.sim.steps import cut, settle
+from agentctl.sim.steps import cut
 from agentctl.sim.view import View
 
 
 @kernel
-def advance(s, arrivals):
+def advance(s, arrivals, start, finish):
     """Go on to the next request that must be routed; returns it, or -1 when everything has ended."""
     while True:
         while next_time(arrivals) == arrivals.now[0]:
             r = pop(arrivals)
             if _receive(s, arrivals, r):
                 return r
-        _start_idle(s, arrivals.now[0])
+        _start_idle(s, arrivals.now[0], start)
         now = next_time(arrivals)
         for e in range(s.engines.size):
             now = min(now, s.engines[e].ends_at)
         if now == math.inf:
             return -1
         arrivals.now[0] = now
-        _finish_batches(s, arrivals, now)
+        _finish_batches(s, arrivals, now, finish)
 
 
 @kernel
-def _finish_batches(s, arrivals, now):
+def _finish_batches(s, arrivals, now, finish):
     """(1) Apply the batches that end now."""
     for e in range(s.engines.size):
         if s.engines[e].ends_at == now:
@@ -72,7 +74,7 @@ def _receive(s, arrivals, r):
 
 
 @kernel
-def _start_idle(s, now):
+def _start_idle(s, now, start):
     """(3) Idle engines with work start a batch."""
     for e in range(s.engines.size):
         engine = s.engines[e]
@@ -81,11 +83,12 @@ def _start_idle(s, now):
 
 
 @njit(cache=True, nogil=True)
-def look(s, arrivals, requests, r, seed):
+def look(s, arrivals, requests, r, seed, settle):
     """What the router sees for request r at this instant. Its arrays are the state's own, not copies."""
     engines, job, now = s.engines, s.jobs[r], arrivals.now[0]
     for e in range(engines.size):
-        settle(s, e, now)
+        if engines[e].run_steps and now >= engines[e].settled_until:
+            settle(s, e, now)
         engines[e].kv_used_blocks = engines[e].kv_total_blocks - engines[e].n_free
         engines[e].hit_tokens = 0
     size = s.limits[0].block_tokens
@@ -120,7 +123,7 @@ def _expected_hit(s, parent, prompt, size):
 
 
 @kernel
-def send(s, arrivals, r, e):
+def send(s, arrivals, r, e, finish):
     """Put request r into the queue of engine e."""
     job, engine, now = s.jobs[r], s.engines[e], arrivals.now[0]
     s.counts[LAST_CHOSEN] = e

@@ -28,20 +28,21 @@ def fits(limits, prompt, output):
 @kernel
 def enqueue(s, e, r, hit):
     """Queue request r, of which the router knows `hit` tokens here; a run has been settled and cut."""
-    wait_in(s, e, r, False)
+    wait_in(s, e, r)
     s.engines[e].context_tokens += s.jobs[r].prompt
     s.jobs[r].path_at = s.jobs[r].path_start
     owe(s, e, r, s.jobs[r].prompt - hit)
 
 
 @kernel
-def wait_in(s, e, r, in_front):
+def wait_in(s, e, r):
+    """At the end of the queue; a preempted request in front; under priority where it belongs."""
     engines, jobs = s.engines, s.jobs
     before, then = NONE, engines[e].first_waiting
     if s.limits[e].by_priority:
         while then != NONE and not _goes_before(s, r, then):
             before, then = then, jobs[then].next_waiting
-    elif not in_front:
+    elif s.jobs[r].preemptions == 0:
         before, then = engines[e].last_waiting, NONE
     jobs[r].next_waiting = then
     if before == NONE:

@@ -14,13 +14,13 @@ import numpy as np
 
 from agentctl.sim.cache import announce
 from agentctl.sim.holding import allocate, blocks_for, give_back, look_up, use_path
-from agentctl.sim.jit import kernel
+from agentctl.sim.jit import entry, kernel
 from agentctl.sim.queue import is_decode, owe, owe_rest, wait_in
 from agentctl.sim.state import NONE
 from agentctl.sim.steps import repeat, set_end, settle, time_batch
 
 
-@kernel
+@entry
 def start(s, e, now):
     """Plan the next batch or run and set `ends_at`; a plan that only preempted is made again at once."""
     engines, limits = s.engines, s.limits
@@ -33,11 +33,12 @@ def start(s, e, now):
         if n_planned or not preempted:
             break
     if n_planned == 0:
-        return
+        return 0
     only_decodes = time_batch(s, e, now, n_planned)
     if only_decodes and not preempted and n_planned == engines[e].n_running:
         repeat(s, e, budget)
     set_end(s, e)
+    return 0
 
 
 @kernel
@@ -117,7 +118,7 @@ def _preempt(s, e, place):
     jobs[r].computed = 0
     jobs[r].path_at, jobs[r].path_offset = s.jobs[r].path_start, 0
     s.jobs[r].preemptions += 1
-    wait_in(s, e, r, True)
+    wait_in(s, e, r)
     owe(s, e, r, s.jobs[r].prompt + jobs[r].emitted)
 
 
@@ -169,7 +170,7 @@ def _admit(s, e, budget, n_planned, now):
     return budget, n_planned
 
 
-@kernel
+@entry
 def finish(s, e, now):
     """Apply the batch or run that ends now. Fills `s.ended` with the requests that ended, in batch order, and
     returns their number."""

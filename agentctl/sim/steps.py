@@ -12,7 +12,7 @@ import numpy as np
 
 from agentctl.sim.cache import announce, take
 from agentctl.sim.holding import name_blocks
-from agentctl.sim.jit import kernel
+from agentctl.sim.jit import entry, kernel
 from agentctl.sim.queue import is_decode
 
 
@@ -136,7 +136,7 @@ def _blocks_after(s, e, step):
     return total
 
 
-@kernel
+@entry
 def settle(s, e, now):
     """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended.
 
@@ -145,7 +145,7 @@ def settle(s, e, now):
     engines = s.engines
     steps = engines[e].run_steps
     if steps == 0 or now < engines[e].settled_until:
-        return
+        return 0
     ended = steps_ended(engines, e, now)
     between = ended > 0 and step_end(engines, e, ended) == now
     _begin(s, e, ended)
@@ -156,6 +156,7 @@ def settle(s, e, now):
     engines[e].run_ended = ended
     engines[e].settled_until = now if between else step_end(engines, e, ended + 1)
     s.engines[e].context_tokens += newly * engines[e].n_running
+    return 0
 
 
 @kernel
