@@ -134,6 +134,6 @@ def compile_policy(
 
 def pieces(s: State, arrivals: Arrivals, requests: Requests) -> tuple[Any, Any, Any]:
     """(advance, look, send) of agentctl.sim.loop for a loop in Python."""
-    if config.DISABLE_JIT:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return advance, look, send
     return _pieces(typeof(s), typeof(arrivals), typeof(requests))

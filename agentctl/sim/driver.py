@@ -9,10 +9,10 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import AgentctlError, ConfigError, UsageError
+from agentctl.sim import scheduler
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
-from agentctl.sim import scheduler
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.state import ENDED, LOST_HOLDS, State, make_limits, make_state
 from agentctl.sim.view import View
@@ -124,9 +124,7 @@ def _compiled(
     return go_on
 
 
-def _plain(
-    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int
-) -> GoOn:
+def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int) -> GoOn:
     advance, look, send = pieces(s, arrivals, requests)
 
     def go_on(until: int) -> bool:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import books
+from oracles.kernels import from_python
 from oracles.random_clusters import Case, cases, cluster_of, make_case, workload_of
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
 
 from agentctl.errors import ConfigError, UsageError
 from agentctl.sim import driver, loop
-from agentctl.sim.arrivals import next_time
 from agentctl.sim.driver import simulate
 
 QUIET = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -28,6 +28,10 @@ LEAST = SimpleNamespace(
 STICKY = SimpleNamespace(
     name="sticky", my=None, choose=lambda view, requests, r, my: int(np.argmax(view.hit_tokens))
 )
+REAL = {
+    name: from_python(getattr(loop, name))
+    for name in ("next_time", "pop", "_receive", "_start_idle", "_finish_batches", "send")
+}
 POLICIES = st.sampled_from([SPREAD, LEAST, STICKY])
 
 
@@ -45,40 +49,38 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
         assert now >= clock[0], "the clock never goes back"
         clock[0] = now
 
-    def start_idle(s, now):
+    def start_idle(s, now, start):
         check_clock(now)
-        real.start_idle(s, now)
+        REAL["_start_idle"](s, now, start)
         for engine in s.engines:
             is_busy = engine.ends_at < math.inf
             assert is_busy == bool(engine.n_running or engine.n_waiting), "an engine with work must run"
             assert engine.ends_at >= now
         books.check(s)
 
-    def finish_batches(s, arrivals, now):
+    def finish_batches(s, arrivals, now, finish):
         check_clock(now)
-        assert now == arrivals.now[0] == min(s.engines["ends_at"].min(), next_time(arrivals))
-        real.finish_batches(s, arrivals, now)
+        assert now == arrivals.now[0] == min(s.engines["ends_at"].min(), REAL["next_time"](arrivals))
+        REAL["_finish_batches"](s, arrivals, now, finish)
         books.check(s)
 
     def look(s, arrivals, *who):
         check_clock(arrivals.now[0])
-        view = real.look(s, arrivals, *who)
+        view = loop.look(s, arrivals, *who)
         books.check(s)
         return view
 
-    def send(s, arrivals, r, e):
-        real.send(s, arrivals, r, e)
+    def send(s, arrivals, *where):
+        REAL["send"](s, arrivals, *where)
         books.check(s)
 
-    real = SimpleNamespace(
-        start_idle=loop._start_idle, finish_batches=loop._finish_batches, look=loop.look, send=loop.send
-    )
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("next_time", "pop", "_receive"):
+            patch.setattr(loop, name, REAL[name])
         patch.setattr(loop, "_start_idle", start_idle)
         patch.setattr(loop, "_finish_batches", finish_batches)
-        patch.setattr(driver, "advance", getattr(loop.advance, "py_func", loop.advance))
-        patch.setattr(driver, "look", look)
-        patch.setattr(driver, "send", send)
+        advance = getattr(loop.advance, "py_func", loop.advance)
+        patch.setattr(driver, "pieces", lambda *_: (advance, look, send))
         run(case, policy)
     assert clock[0] > -math.inf
 

@@ -5,9 +5,14 @@ import itertools
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.kernels import from_python
 
+from agentctl.sim import steps as kernels
 from agentctl.sim.state import ENGINE
-from agentctl.sim.steps import host_steps, step_end, steps_ended
+
+host_steps, step_end, steps_ended = map(
+    from_python, (kernels.host_steps, kernels.step_end, kernels.steps_ended)
+)
 
 TICK = 2.0**-30
 ticks = st.integers(0, 2**24).map(lambda n: n * TICK)
