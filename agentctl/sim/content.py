@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
-from agentctl.sim.jit import kernel
+from agentctl.sim.jit import entry, kernel
 from agentctl.workload import Workload
 
 I32 = NDArray[np.int32]
@@ -109,7 +109,7 @@ def block_ratio(trace_block: int | None, engine_block: int) -> tuple[int, int]:
     )
 
 
-@kernel
+@entry
 def _grow(nodes, group):
     """Fill in above, weight and line of the nodes."""
     for x in range(nodes.size):
@@ -130,7 +130,7 @@ def _up_to(nodes, x, depth):
     return x
 
 
-@kernel
+@entry
 def _confirm(asks, nodes, prompt, output, trace_block, block_tokens, twins):
     """Fill in how many blocks of every request its child's prompt confirms.
 
@@ -156,7 +156,7 @@ def _confirm(asks, nodes, prompt, output, trace_block, block_tokens, twins):
             twins[r, 0], twins[r, 1], twins[r, 2] = mine, childs, max(tail // block_tokens, 0)
 
 
-@kernel
+@entry
 def _join_twins(nodes, pairs):
     """Link siblings whose first parts are the same, those with the most shared parts first.
 
@@ -179,7 +179,7 @@ def _owner(nodes, x, part):
     return x
 
 
-@kernel
+@entry
 def _draw_lines(nodes, split):
     """Fill in heir, head and start. A node with a twin begins a line: where it leaves its twin."""
     for x in range(1, nodes.size):
@@ -195,7 +195,7 @@ def _draw_lines(nodes, split):
             nodes[x].head = x
 
 
-@kernel
+@entry
 def _write_paths(nodes, asks, split, group, start, line, length, n_lines, r):
     """Write the ranges of requests r, r + 1, ...; returns the first for which there is no room, else n."""
     while r < asks.size:
