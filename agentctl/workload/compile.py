@@ -10,12 +10,12 @@ The request that releases a turn (`after_request_id`) and the one whose prompt i
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from agentctl.errors import InputError, UsageError
 from agentctl.trace import Trace
@@ -29,6 +29,10 @@ from agentctl.workload.arrays import (
     first_children,
 )
 
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
 SIMULATED = ("ok", "aborted", "timeout")
 COLUMNS = [
     "request_id", "session_id", "agent_path", "turn_index", "parent_request_id", "after_request_id", "gap_s",
@@ -36,13 +40,28 @@ COLUMNS = [
 "priority", ]  # fmt: skip
 
 
-class Release(NamedTuple):
-    """When a request arrives: see Requests. `is_fallback`: the log does not tell what it waited for."""
+class _Log(NamedTuple):
+    """The rows of a log, as numbers: rows by place, sessions and agents by code. -1: none, NaN: unknown."""
 
-    kind: int = AT_ARRIVAL
-    gap: float = 0.0
-    deps: tuple[int, ...] = ()
-    is_fallback: bool = False
+    simulated: Mask
+    session: I64
+    agent: I64  # sub-agent in the session, -1: the main line
+    parent: I64  # row whose prompt this one extends
+    after: I64  # row of the session that had ended last
+    arrival: F64
+    end: F64
+    gap: F64
+    overlaps: Mask  # came before `after` had ended: the gap counts from its start
+
+
+class _Releases(NamedTuple):
+    """When the simulated rows arrive (see Requests), as pairs of a row and one that it waits for."""
+
+    kind: NDArray[np.int8]
+    gap: F64
+    waits: I64
+    for_row: I64
+    n_fallback: int = 0  # rows of which the log does not tell what they waited for
 
 
 def compile_workload(trace: Trace, replay: str | None = None) -> Workload:
@@ -55,30 +74,33 @@ def compile_workload(trace: Trace, replay: str | None = None) -> Workload:
     Raises InputError when token counts are missing or nothing can be simulated, UsageError for another
     replay.
     """
-    rows = trace.requests(COLUMNS).with_row_index("row")
-    kept = rows.filter(pl.col("status").cast(pl.String).is_in(SIMULATED))
+    rows = trace.requests(COLUMNS)
+    is_simulated = rows["status"].cast(pl.String).is_in(SIMULATED)
+    kept = rows.filter(is_simulated)
     if replay is None:
         replay = "thinktime" if kept["after_request_id"].is_not_null().any() else "timestamps"
     if replay not in REPLAYS:
         raise UsageError(f"replay is {replay!r}", expected=" or ".join(REPLAYS))
-    place = str(trace.path)
-    _check_tokens(kept, place)
-    log = _Log(rows, kept)
-    releases = [log.release(row, replay) for row in log.rows]
-    session, session_ids = _number(kept["session_id"].to_list())
-    parent = np.array([log.parent(row) for row in log.rows], dtype=np.int32)
-    deps = [release.deps for release in releases]
+    _check_tokens(kept, str(trace.path))
+    log = _read(rows, is_simulated.to_numpy())
+    number = np.where(log.simulated, np.cumsum(log.simulated) - 1, -1)  # of a row among the simulated
+    above = _past_skipped(log.parent, log.simulated)
+    parent = np.where(above < 0, -1, number[above])[log.simulated].astype(np.int32)
+    releases = _releases(log, above, replay)
+    n = kept.height
+    links = np.unique(number[releases.waits] * n + number[releases.for_row])
+    session, session_ids = _codes(kept["session_id"])
     requests = Requests(
-        arrival=kept["arrival_s"].to_numpy().astype(np.float64),
+        arrival=log.arrival[log.simulated],
         prompt_tokens=kept["prompt_tokens"].to_numpy().astype(np.int64),
         output_tokens=np.maximum(kept["output_tokens"].to_numpy().astype(np.int64), 1),
-        session=session,
+        session=session.astype(np.int32),
         turn=kept["turn_index"].to_numpy().astype(np.int32),
         parent=parent,
-        release=np.array([release.kind for release in releases], dtype=np.int8),
-        gap=np.array([release.gap for release in releases], dtype=np.float64),
-        deps_start=np.cumsum([0, *(len(d) for d in deps)], dtype=np.int64),
-        deps=np.array([dep for d in deps for dep in d], dtype=np.int32),
+        release=releases.kind[log.simulated],
+        gap=releases.gap[log.simulated],
+        deps_start=np.searchsorted(links, np.arange(n + 1) * n),
+        deps=(links % n).astype(np.int32),
         tip=kept["tip_node"].fill_null(0).to_numpy().astype(np.uint32),
         confirmed_child=first_children(parent),
         priority=kept["priority"].fill_null(0).to_numpy().astype(np.int32),
@@ -88,9 +110,9 @@ def compile_workload(trace: Trace, replay: str | None = None) -> Workload:
         tree=trace.tree,
         block_tokens=trace.block_tokens,
         request_ids=kept["request_id"].to_list(),
-        session_ids=session_ids,
+        session_ids=session_ids.to_pylist(),
         replay=replay,
-        counts=_counts(rows, kept, sum(release.is_fallback for release in releases)),
+        counts=_counts(rows, kept, releases.n_fallback),
         trace_name=trace.name,
         trace_digest=trace.digest,
         starts_synthesised=trace.meta.get("time", {}).get("origin") == "synthesised",
@@ -123,105 +145,125 @@ def _counts(rows: pl.DataFrame, kept: pl.DataFrame, n_fallback: int) -> dict[str
     return {name: n for name, n in counts.items() if n}
 
 
-def _number(ids: Sequence[str]) -> tuple[Any, list[str]]:
-    """Numbers in order of first appearance, and the ids by number."""
-    number: dict[str, int] = {}
-    codes = np.array([number.setdefault(name, len(number)) for name in ids], dtype=np.int32)
-    return codes, list(number)
+def _read(rows: pl.DataFrame, simulated: Mask) -> _Log:
+    n = rows.height
+    links = [rows[column].to_arrow() for column in ("request_id", "parent_request_id", "after_request_id")]
+    code, ids = _codes(pl.Series(pa.chunked_array(links)))
+    row_of = np.full(len(ids), -1)
+    row_of[code[:n]] = np.arange(n)
+    parent, after = (np.where(codes < 0, -1, row_of[codes]) for codes in (code[n : 2 * n], code[2 * n :]))
+    end = rows["end_s"].fill_null(rows["arrival_s"] + rows["e2e_s"])
+    return _Log(
+        simulated=simulated,
+        session=_codes(rows["session_id"])[0],
+        agent=_codes(rows["agent_path"])[0],
+        parent=parent,
+        after=after,
+        arrival=rows["arrival_s"].to_numpy().astype(np.float64),
+        end=end.fill_null(np.nan).to_numpy(),
+        gap=rows["gap_s"].fill_null(np.nan).to_numpy(),
+        overlaps=(rows["gap_kind"].cast(pl.String) == "overlap").fill_null(False).to_numpy(),
+    )
 
 
-class _Log:
-    """The links of the log between rows. Requests are numbered in the order of the simulated rows."""
+def _codes(names: pl.Series) -> tuple[I64, pa.Array]:
+    """Numbers in order of first appearance, -1 for null, and the names by number."""
+    found = pa.array(names.to_arrow()).dictionary_encode()
+    return found.indices.fill_null(-1).to_numpy().astype(np.int64), found.dictionary
 
-    def __init__(self, rows: pl.DataFrame, kept: pl.DataFrame) -> None:
-        row_of = {name: row for row, name in enumerate(rows["request_id"].to_list())}
 
-        def linked(column: str) -> list[int]:
-            return [row_of.get(name, -1) for name in rows[column].to_list()]
+def _past_skipped(link: I64, simulated: Mask) -> I64:
+    """The first simulated row along the links, -1. Links lead to earlier rows."""
+    rows = np.arange(link.size)
+    found = np.where(link < rows, link, -1)
+    while (skipped := np.flatnonzero((found >= 0) & ~simulated[found])).size:
+        at = found[skipped]
+        found[skipped] = np.where(link[at] < at, link[at], -1)
+    return found
 
-        self.rows: list[int] = kept["row"].to_list()
-        self._number = {row: n for n, row in enumerate(self.rows)}
-        self._after, self._parent = linked("after_request_id"), linked("parent_request_id")
-        self._arrival = rows["arrival_s"].to_list()
-        end = rows["end_s"].fill_null(rows["arrival_s"] + rows["e2e_s"])
-        self._end = [math.nan if value is None else value for value in end.to_list()]
-        self._gap = [math.nan if value is None else value for value in rows["gap_s"].to_list()]
-        self._overlaps = (rows["gap_kind"].cast(pl.String).fill_null("") == "overlap").to_list()
-        self._agent = rows["agent_path"].cast(pl.String).to_list()
-        self._session = rows["session_id"].to_list()
-        self._earlier = self._previous()
-        self._seen: dict[str, list[int]] = {}  # simulated rows of a session so far, filled by `release`
 
-    def _previous(self) -> list[int]:
-        """For every row the simulated row before it in its agent line, -1."""
-        last: dict[tuple[str, str | None], int] = {}
-        previous = []
-        for row, line in enumerate(zip(self._session, self._agent, strict=True)):
-            previous.append(last.get(line, -1))
-            if row in self._number:
-                last[line] = row
-        return previous
+def _releases(log: _Log, parent: I64, replay: str) -> _Releases:
+    """What every simulated row waits for. `parent`: the simulated row whose prompt it extends."""
+    kind, gap = np.full(log.arrival.size, AT_ARRIVAL, np.int8), np.zeros(log.arrival.size)
+    nothing = np.empty(0, np.int64)
+    if replay == "timestamps":
+        return _Releases(kind, gap, nothing, nothing)
+    rows = np.flatnonzero(log.simulated)
+    rows = np.delete(rows, np.unique(log.session[rows], return_index=True)[1])  # the first waits for nobody
+    before = _row_before(log)[rows]
+    after, since, overlaps = _predecessor(log, rows)
+    of_parent = np.where(parent[rows] >= 0, log.end[parent[rows]], np.nan)
+    unknown_end = (parent[rows] >= 0) & (parent[rows] != after) & np.isnan(of_parent)
+    falls_back = (after < 0) | np.isnan(since) | (unknown_end & ~overlaps)
+    after_start, after_end = overlaps & ~falls_back, ~overlaps & ~falls_back
+    nearest = np.where(parent[rows] >= 0, parent[rows], before)
+    by_clock = falls_back & (nearest >= 0)
+    waits = [rows[by_clock], rows[after_end]]
+    for_row = [nearest[by_clock], after[after_end]]
+    main = after_end & (log.agent[rows] < 0)
+    for these, others in _ended_meanwhile(log, rows[main], before[main], after[main]):
+        waits.append(these)
+        for_row.append(others)
+    if replay != "causal":  # there the log's clock decides, and who overlapped did not wait
+        waits.append(rows[after_start])
+        for_row.append(after[after_start])
+        kind[rows[after_start]], kind[rows[after_end]] = AFTER_START, AFTER_END
+        gap[rows[~falls_back]] = since[~falls_back]
+    return _Releases(kind, gap, np.concatenate(waits), np.concatenate(for_row), int(falls_back.sum()))
 
-    def parent(self, row: int) -> int:
-        """The request whose prompt this one extends; through requests that are not simulated."""
-        above = self._parent[row]
-        while above >= 0 and above not in self._number:
-            above = self._parent[above]
-        return self._number.get(above, -1)
 
-    def release(self, row: int, replay: str) -> Release:
-        """What request `row` waits for; called in order of the rows."""
-        seen = self._seen.setdefault(self._session[row], [])
-        release = Release() if replay == "timestamps" or not seen else self._after_others(row, seen)
-        seen.append(row)
-        if replay == "causal" and release.kind == AFTER_END:
-            return release._replace(kind=AT_ARRIVAL, gap=0.0)
-        if replay == "causal" and release.kind == AFTER_START:
-            return Release()  # the log shows that it did not wait
-        return release
+def _row_before(log: _Log) -> I64:
+    """For every row the last simulated one before it in its agent line, -1."""
+    n = log.session.size
+    order = np.lexsort((log.agent, log.session))  # stable: rows of a line in order
+    session, agent, place = log.session[order], log.agent[order], np.arange(n)
+    begins = (np.diff(session, prepend=-1) != 0) | (np.diff(agent, prepend=-2) != 0)
+    line_start = np.maximum.accumulate(np.where(begins, place, 0))
+    last = np.maximum.accumulate(np.where(log.simulated[order], place, -1))
+    last = np.concatenate([[-1], last[:-1]])
+    before = np.empty(n, np.int64)
+    before[order] = np.where(last >= line_start, order[last], -1)
+    return before
 
-    def _after_others(self, row: int, seen: list[int]) -> Release:
-        after, gap, overlaps = self._after[row], self._gap[row], self._overlaps[row]
-        if after >= 0 and after not in self._number:
-            after, gap, overlaps = self._past_skipped(row)
-        parent = self._row_of_parent(row)
-        unknown_end = parent >= 0 and parent != after and math.isnan(self._end[parent])
-        if after < 0 or math.isnan(gap) or (unknown_end and not overlaps):
-            before = parent if parent >= 0 else self._earlier[row]
-            return Release(deps=(self._number[before],) if before >= 0 else (), is_fallback=True)
-        if overlaps:
-            return Release(AFTER_START, gap, (self._number[after],))
-        waited_for = {after, *self._ended_meanwhile(row, after, seen)}
-        return Release(AFTER_END, gap, tuple(sorted(self._number[other] for other in waited_for)))
 
-    def _row_of_parent(self, row: int) -> int:
-        number = self.parent(row)
-        return self.rows[number] if number >= 0 else -1
+def _predecessor(log: _Log, rows: I64) -> tuple[I64, F64, Mask]:
+    """(row, gap, whether it overlaps) of what `rows` come after; past skipped rows by the logged times."""
+    after, gap, overlaps = log.after[rows], log.gap[rows].copy(), log.overlaps[rows].copy()
+    skipped = (after >= 0) & ~log.simulated[after]
+    after = np.where(skipped, _past_skipped(log.after, log.simulated)[rows], after)
+    since_end = log.arrival[rows] - log.end[after]
+    overlapped = skipped & ~(since_end >= 0)  # also where the end is unknown
+    gap[skipped] = since_end[skipped]
+    gap[overlapped] = (log.arrival[rows] - log.arrival[after])[overlapped]
+    overlaps[skipped] = overlapped[skipped]
+    return after, gap, overlaps
 
-    def _past_skipped(self, row: int) -> tuple[int, float, bool]:
-        """(after, gap, overlaps) past requests that are not simulated, by the logged times."""
-        after = self._after[row]
-        while after >= 0 and after not in self._number:
-            after = self._after[after]
-        if after < 0:
-            return -1, math.nan, False
-        since_end = self._arrival[row] - self._end[after]
-        if since_end >= 0:
-            return after, since_end, False
-        return after, self._arrival[row] - self._arrival[after], True
 
-    def _ended_meanwhile(self, row: int, after: int, seen: list[int]) -> list[int]:
-        """Main line: the turn before, and the sub-agents' requests that ended since it arrived.
+def _ended_meanwhile(log: _Log, rows: I64, before: I64, after: I64) -> list[tuple[I64, I64]]:
+    """Pairs (row, other): a turn of the main line waits for the turn before it, and for the sub-agents'
+    requests that ended since that arrived.
 
-        `after` ended last of the session, so that the gap counts from the last of all these.
-        """
-        if self._agent[row] is not None:
-            return []
-        before = self._earlier[row]
-        since = self._arrival[before] if before >= 0 else -math.inf
-        until = max(self._arrival[row], self._end[after])
-        ended = [other for other in reversed(seen) if self._agent[other] is not None]
-        waited_for = [other for other in ended if since < self._end[other] <= until]
-        if before >= 0 and self._end[before] <= until:
-            waited_for.append(before)
-        return waited_for
+    `after` ended last of the session, so that the gap counts from the last of all these.
+    """
+    since = np.where(before >= 0, log.arrival[before], -np.inf)
+    until = np.fmax(log.arrival[rows], log.end[after])
+    turn_before = (before >= 0) & (log.end[before] <= until)
+    agents = np.flatnonzero(log.simulated & (log.agent >= 0) & ~np.isnan(log.end))
+    agents = agents[np.lexsort((log.end[agents], log.session[agents]))]
+
+    def ended_by(time: F64) -> I64:
+        """How many of `agents` come before each row's session or ended in it by that time."""
+        session = np.concatenate([log.session[agents], log.session[rows]])
+        is_row = np.arange(session.size) >= agents.size
+        order = np.lexsort((is_row, np.concatenate([log.end[agents], time]), session))
+        counted = np.empty(session.size, np.int64)
+        counted[order] = np.cumsum(~is_row[order])
+        return counted[agents.size :]
+
+    first, stop = ended_by(since), ended_by(until)
+    n_ended = np.maximum(stop - first, 0)
+    waits = np.repeat(rows, n_ended)
+    place = np.arange(waits.size) - np.repeat(np.cumsum(n_ended) - n_ended - first, n_ended)
+    others = agents[place]
+    earlier = others < waits
+    return [(rows[turn_before], before[turn_before]), (waits[earlier], others[earlier])]
