@@ -25,15 +25,16 @@ from agentctl.sim.state import CLOCK, FREE_HOLD, LOST_HOLDS, N_HOLDS, NO_NEWS, N
 
 @kernel
 def _new_run(s, e, line, low, high, users):
-    runs = s.runs
-    x = s.engines[e].first_slot
-    s.engines[e].first_slot = runs[e, x].next
+    engine, runs = s.engines[e], s.runs
+    x = engine.first_slot
+    run = runs[e, x]
+    engine.first_slot = run.next
     s.counts[CLOCK] += 1
-    runs[e, x].line, runs[e, x].low, runs[e, x].high = line, low, high
-    runs[e, x].users, runs[e, x].born, runs[e, x].part = users, s.counts[CLOCK], NONE
-    runs[e, x].previous = runs[e, x].next = runs[e, x].sibling = NONE
+    run.line, run.low, run.high = line, low, high
+    run.users, run.born, run.part = users, s.counts[CLOCK], NONE
+    run.previous = run.next = run.sibling = NONE
     if line != NONE:
-        runs[e, x].sibling = np.int64(s.lines[line, e].first_run)
+        run.sibling = np.int64(s.lines[line, e].first_run)
         s.lines[line, e].first_run = x
     return x
 
@@ -41,67 +42,72 @@ def _new_run(s, e, line, low, high, users):
 @kernel
 def _drop_run(s, e, x):
     """Forget an empty or merged run that is in no queue."""
-    runs = s.runs
-    line = runs[e, x].line
+    engine, runs = s.engines[e], s.runs
+    run = runs[e, x]
+    line = run.line
     if line != NONE:
         y = np.int64(s.lines[line, e].first_run)
         if y == x:
-            s.lines[line, e].first_run = runs[e, x].sibling
+            s.lines[line, e].first_run = run.sibling
         else:
             while runs[e, y].sibling != x:
                 y = runs[e, y].sibling
-            runs[e, y].sibling = runs[e, x].sibling
-    runs[e, x].next = s.engines[e].first_slot
-    s.engines[e].first_slot = x
+            runs[e, y].sibling = run.sibling
+    run.next = engine.first_slot
+    engine.first_slot = x
 
 
 @kernel
 def _unlink(s, e, x):
-    runs = s.runs
-    before, after = runs[e, x].previous, runs[e, x].next
+    engine, runs = s.engines[e], s.runs
+    run = runs[e, x]
+    before, after = run.previous, run.next
     if before == NONE:
-        s.engines[e].oldest = after
+        engine.oldest = after
     else:
         runs[e, before].next = after
     if after == NONE:
-        s.engines[e].newest = before
+        engine.newest = before
     else:
         runs[e, after].previous = before
-    runs[e, x].previous = runs[e, x].next = NONE
-    s.engines[e].n_free -= runs[e, x].high - runs[e, x].low
+    run.previous = run.next = NONE
+    engine.n_free -= run.high - run.low
 
 
 @kernel
 def _append(s, e, x):
-    runs = s.runs
-    last = s.engines[e].newest
-    runs[e, x].previous, runs[e, x].next = last, NONE
+    engine, runs = s.engines[e], s.runs
+    run = runs[e, x]
+    last = engine.newest
+    run.previous, run.next = last, NONE
     if last == NONE:
-        s.engines[e].oldest = x
+        engine.oldest = x
     else:
         runs[e, last].next = x
-    s.engines[e].newest = x
-    s.engines[e].n_free += runs[e, x].high - runs[e, x].low
+    engine.newest = x
+    engine.n_free += run.high - run.low
 
 
 @kernel
 def _tell(s, e, line):
     """The router's index will hear of this line when the batch ends."""
+    engine = s.engines[e]
     if np.int64(s.lines[line, e].news) == NO_NEWS:
-        s.lines[line, e].news = s.engines[e].first_news
-        s.engines[e].first_news = line
+        s.lines[line, e].news = engine.first_news
+        engine.first_news = line
 
 
 @kernel
 def announce(s, e):
     """Bring the router's index of engine e up to what the engine holds."""
-    line = s.engines[e].first_news
+    engine = s.engines[e]
+    line = engine.first_news
     while line != NONE:
         s.lines[line, e].known = np.int64(s.lines[line, e].held)
         after = np.int64(s.lines[line, e].news)
         s.lines[line, e].news = NO_NEWS
         line = after
-    s.engines[e].first_news = NONE
+    engine.first_news = NONE
 
 
 # Taking free blocks
@@ -110,22 +116,23 @@ def announce(s, e):
 @kernel
 def take(s, e, n):
     """Take the n blocks freed longest ago; they lose their content. n is at most n_free."""
-    runs = s.runs
+    engine, runs = s.engines[e], s.runs
     while n > 0:
-        x = s.engines[e].oldest
-        size = runs[e, x].high - runs[e, x].low
+        x = engine.oldest
+        run = runs[e, x]
+        size = run.high - run.low
         taken = min(n, size)
         n -= taken
-        s.engines[e].n_free -= taken
-        runs[e, x].high -= taken
+        engine.n_free -= taken
+        run.high -= taken
         if taken == size:
-            after = runs[e, x].next
-            s.engines[e].oldest = after
+            after = run.next
+            engine.oldest = after
             if after == NONE:
-                s.engines[e].newest = NONE
+                engine.newest = NONE
             else:
                 runs[e, after].previous = NONE
-        line = runs[e, x].line
+        line = run.line
         if taken == size:
             _drop_run(s, e, x)
         if line != NONE:
@@ -139,8 +146,9 @@ def _shrink(s, e, line):
     held = np.int64(0)
     y = np.int64(s.lines[line, e].first_run)
     while y != NONE:
-        held = max(held, runs[e, y].high)
-        y = runs[e, y].sibling
+        run = runs[e, y]
+        held = max(held, run.high)
+        y = run.sibling
     if held != np.int64(s.lines[line, e].held):
         s.lines[line, e].held = held
         _tell(s, e, line)
@@ -185,18 +193,19 @@ def count_idle(s, e, line, stop):
 @kernel
 def _cut(s, e, x, at):
     """Cut run x before block `at`; users and queue place go to both parts. Returns the end."""
-    runs = s.runs
-    y = _new_run(s, e, runs[e, x].line, at, runs[e, x].high, runs[e, x].users)
-    runs[e, y].born = runs[e, x].born
-    runs[e, x].high = at
-    runs[e, y].part = runs[e, x].part
-    runs[e, x].part = y
-    if runs[e, x].users == 0:  # the end is lost first: it goes before x
-        before = runs[e, x].previous
+    engine, runs = s.engines[e], s.runs
+    run = runs[e, x]
+    y = _new_run(s, e, run.line, at, run.high, run.users)
+    runs[e, y].born = run.born
+    run.high = at
+    runs[e, y].part = run.part
+    run.part = y
+    if run.users == 0:  # the end is lost first: it goes before x
+        before = run.previous
         runs[e, y].previous, runs[e, y].next = before, x
-        runs[e, x].previous = y
+        run.previous = y
         if before == NONE:
-            s.engines[e].oldest = y
+            engine.oldest = y
         else:
             runs[e, before].next = y
     return y
@@ -212,11 +221,12 @@ def use(s, e, line, stop, top):
         end = min(end, stop)
         if at > runs[e, x].low:
             x = _cut(s, e, x, at)
-        if end < runs[e, x].high:
+        run = runs[e, x]
+        if end < run.high:
             _cut(s, e, x, end)
-        if runs[e, x].users == 0:
+        if run.users == 0:
             _unlink(s, e, x)
-        runs[e, x].users += 1
+        run.users += 1
         top = push(s, x, end, top)
         at = end
     return top
@@ -252,9 +262,9 @@ def cache_blocks(s, e, line, low, high, top):
         x = holds[top].run
         while runs[e, x].high < holds[top].high:
             x = runs[e, x].part
-        if runs[e, x].line == line and runs[e, x].high == low and runs[e, x].users == 1:
-            runs[e, x].high = high
-            runs[e, x].part = NONE
+        run = runs[e, x]
+        if run.line == line and run.high == low and run.users == 1:
+            run.high, run.part = high, NONE
             holds[top].high = high
             s.lines[line, e].held = high
             _tell(s, e, line)
@@ -272,12 +282,12 @@ def cache_blocks(s, e, line, low, high, top):
 @kernel
 def release(s, e, top, n_unnamed):
     """Give back a request's blocks, the last first: `n_unnamed` without content, then those of its stack."""
-    runs, holds = s.runs, s.holds
+    engine, runs, holds = s.engines[e], s.runs, s.holds
     if n_unnamed > 0:
-        last = s.engines[e].newest
+        last = engine.newest
         if last != NONE and runs[e, last].line == NONE:
             runs[e, last].high += n_unnamed
-            s.engines[e].n_free += n_unnamed
+            engine.n_free += n_unnamed
         else:
             _append(s, e, _new_run(s, e, np.int64(NONE), np.int64(0), n_unnamed, np.int64(0)))
     while top != NONE:
@@ -286,9 +296,10 @@ def release(s, e, top, n_unnamed):
             x = holds[top].run
             while runs[e, x].high < high:
                 x = runs[e, x].part
-            high = runs[e, x].low
-            runs[e, x].users -= 1
-            if runs[e, x].users == 0:
+            run = runs[e, x]
+            high = run.low
+            run.users -= 1
+            if run.users == 0:
                 _free(s, e, x)
         below = holds[top].below
         holds[top].below = s.counts[FREE_HOLD]
@@ -299,16 +310,17 @@ def release(s, e, top, n_unnamed):
 @kernel
 def _free(s, e, x):
     """Put a run at the end of the queue, in one with the run before it where that continues x."""
-    runs = s.runs
-    last = s.engines[e].newest
-    line = runs[e, x].line
-    continues = last != NONE and runs[e, last].line == line and runs[e, last].low == runs[e, x].high
+    engine, runs = s.engines[e], s.runs
+    run = runs[e, x]
+    last = engine.newest
+    line = run.line
+    continues = last != NONE and runs[e, last].line == line and runs[e, last].low == run.high
     if continues and _only_copies(s, e, x, last):
         _unlink(s, e, last)
         high = runs[e, last].high
         _drop_run(s, e, last)
-        runs[e, x].high = high
-        runs[e, x].part = NONE
+        run.high = high
+        run.part = NONE
     _append(s, e, x)
 
 
@@ -316,9 +328,10 @@ def _free(s, e, x):
 def _only_copies(s, e, x, z):
     """Whether no other run of the line overlaps runs x and z, so that their age does not matter."""
     runs = s.runs
-    y = np.int64(s.lines[runs[e, x].line, e].first_run)
+    run = runs[e, x]
+    y = np.int64(s.lines[run.line, e].first_run)
     while y != NONE:
-        if y != x and y != z and runs[e, y].low < runs[e, z].high and runs[e, y].high > runs[e, x].low:
+        if y != x and y != z and runs[e, y].low < runs[e, z].high and runs[e, y].high > run.low:
             return False
         y = runs[e, y].sibling
     return True

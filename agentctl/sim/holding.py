@@ -17,8 +17,9 @@ def blocks_for(tokens, block_tokens):
 @kernel
 def look_up(s, e, r, most):
     """(blocks of r's path that engine e holds, at most `most`; how many of these nobody uses)."""
+    job = s.jobs[r]
     hit, idle = np.int64(0), np.int64(0)
-    for at in range(s.jobs[r].path_start, s.jobs[r].path_stop):
+    for at in range(job.path_start, job.path_stop):
         line = s.path[at].line
         length = min(np.int64(s.path[at].length), most - hit)
         here = min(np.int64(s.lines[line, e].held), length)
@@ -33,34 +34,40 @@ def look_up(s, e, r, most):
 @kernel
 def use_path(s, e, r, hit):
     """Use the first `hit` blocks of r's path and remember where the next one lies."""
-    jobs = s.jobs
-    left, at = hit, s.jobs[r].path_start
+    job = s.jobs[r]
+    left, at = hit, job.path_start
     while left > 0:
         part = min(left, np.int64(s.path[at].length))
-        jobs[r].top = use(s, e, s.path[at].line, part, jobs[r].top)
+        job.top = use(s, e, s.path[at].line, part, job.top)
         left -= part
-        jobs[r].path_offset = part
+        job.path_offset = part
         if part == s.path[at].length:
             at += 1
-            jobs[r].path_offset = 0
-    jobs[r].path_at = at
-    jobs[r].n_blocks = jobs[r].n_named = hit
+            job.path_offset = 0
+    job.path_at = at
+    job.n_blocks = job.n_named = hit
+
+
+@kernel
+def has_room(job, tokens, size):
+    """Whether `tokens` more neither take nor fill a block, as in most steps of a decode."""
+    after = job.computed + tokens
+    return after <= job.n_blocks * size and after < (job.n_named + 1) * size
 
 
 @kernel
 def allocate(s, e, r, tokens):
     """Take the blocks that `tokens` more need; blocks that they fill can be found from now on."""
-    jobs, size = s.jobs, s.limits[e].block_tokens
-    after = jobs[r].computed + tokens
-    if after <= jobs[r].n_blocks * size and after < (jobs[r].n_named + 1) * size:
-        return True  # most steps of a decode neither take nor fill a block
-    new = blocks_for(after, size) - jobs[r].n_blocks
-    if new > s.engines[e].n_free:
+    engine, limit, job = s.engines[e], s.limits[e], s.jobs[r]
+    size = limit.block_tokens
+    after = job.computed + tokens
+    new = blocks_for(after, size) - job.n_blocks
+    if new > engine.n_free:
         return False
     if new > 0:
         take(s, e, new)
-        jobs[r].n_blocks += new
-    if s.limits[e].prefix_caching:
+        job.n_blocks += new
+    if limit.prefix_caching:
         name_blocks(s, e, r, after // size)
     return True
 
@@ -68,25 +75,25 @@ def allocate(s, e, r, tokens):
 @kernel
 def name_blocks(s, e, r, full):
     """The first `full` blocks of r are full: those without content get theirs."""
-    jobs = s.jobs
-    new = full - jobs[r].n_named
-    at, offset = jobs[r].path_at, np.int64(jobs[r].path_offset)
+    job = s.jobs[r]
+    new = full - job.n_named
+    at, offset = job.path_at, np.int64(job.path_offset)
     if new <= 0:
         return
-    jobs[r].n_named = full
+    job.n_named = full
     while new > 0:
         part = min(new, s.path[at].length - offset)
-        jobs[r].top = cache_blocks(s, e, s.path[at].line, offset, offset + part, jobs[r].top)
+        job.top = cache_blocks(s, e, s.path[at].line, offset, offset + part, job.top)
         new -= part
         offset += part
         if offset == s.path[at].length:
             at += 1
             offset = np.int64(0)
-    jobs[r].path_at, jobs[r].path_offset = at, offset
+    job.path_at, job.path_offset = at, offset
 
 
 @kernel
 def give_back(s, e, r):
-    jobs = s.jobs
-    release(s, e, jobs[r].top, jobs[r].n_blocks - jobs[r].n_named)
-    jobs[r].top, jobs[r].n_blocks, jobs[r].n_named = NONE, 0, 0
+    job = s.jobs[r]
+    release(s, e, job.top, job.n_blocks - job.n_named)
+    job.top, job.n_blocks, job.n_named = NONE, 0, 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from agentctl.sim.holding import blocks_for
 from agentctl.sim.jit import kernel
 from agentctl.sim.state import NONE
 
 
 @kernel
-def is_decode(jobs, r):
+def is_decode(job):
     """Only the token sampled last is left to compute."""
-    job = jobs[r]
     return job.emitted > 0 and job.computed == job.prompt + job.emitted - 1
 
 
@@ -28,55 +29,59 @@ def fits(limits, prompt, output):
 @kernel
 def enqueue(s, e, r, hit):
     """Queue request r, of which the router knows `hit` tokens here; a run has been settled and cut."""
+    engine, job = s.engines[e], s.jobs[r]
     wait_in(s, e, r)
-    s.engines[e].context_tokens += s.jobs[r].prompt
-    s.jobs[r].path_at = s.jobs[r].path_start
-    owe(s, e, r, s.jobs[r].prompt - hit)
+    engine.context_tokens += job.prompt
+    job.path_at = job.path_start
+    owe(s, e, r, job.prompt - hit)
 
 
 @kernel
 def wait_in(s, e, r):
     """At the end of the queue; a preempted request in front; under priority where it belongs."""
-    engines, jobs = s.engines, s.jobs
-    before, then = NONE, engines[e].first_waiting
-    if s.limits[e].by_priority:
+    engine, limit, job, jobs = s.engines[e], s.limits[e], s.jobs[r], s.jobs
+    before, then = NONE, engine.first_waiting
+    if limit.by_priority:
         while then != NONE and not _goes_before(s, r, then):
             before, then = then, jobs[then].next_waiting
-    elif s.jobs[r].preemptions == 0:
-        before, then = engines[e].last_waiting, NONE
-    jobs[r].next_waiting = then
+    elif job.preemptions == 0:
+        before, then = engine.last_waiting, NONE
+    job.next_waiting = then
     if before == NONE:
-        engines[e].first_waiting = r
+        engine.first_waiting = r
     else:
         jobs[before].next_waiting = r
     if then == NONE:
-        engines[e].last_waiting = r
-    engines[e].n_waiting += 1
-    s.engines[e].waiting_requests += 1
+        engine.last_waiting = r
+    engine.n_waiting += 1
+    engine.waiting_requests += 1
 
 
 @kernel
 def _goes_before(s, a, b):
     """(priority, arrival, number) of a is less than that of b."""
-    if s.jobs[a].priority != s.jobs[b].priority:
-        return s.jobs[a].priority < s.jobs[b].priority
-    if s.jobs[a].arrival != s.jobs[b].arrival:
-        return s.jobs[a].arrival < s.jobs[b].arrival
+    jobs = s.jobs
+    if jobs[a].priority != jobs[b].priority:
+        return jobs[a].priority < jobs[b].priority
+    if jobs[a].arrival != jobs[b].arrival:
+        return jobs[a].arrival < jobs[b].arrival
     return a < b
 
 
 @kernel
 def owe(s, e, r, tokens):
     """What the router may know of the prefill that r still needs."""
-    length = s.jobs[r].prompt + s.jobs[r].emitted  # the same since it was last owed anything
-    old = s.jobs[r].owed
-    s.engines[e].pending_prefill_tokens += tokens - old
+    engine, job = s.engines[e], s.jobs[r]
+    length = job.prompt + job.emitted  # the same since it was last owed anything
+    old = job.owed
+    engine.pending_prefill_tokens += tokens - old
     pairs = tokens * (2 * length - tokens) - old * (2 * length - old)
-    s.engines[e].pending_prefill_pairs += pairs * 0.5  # whole and half numbers: exact
-    s.jobs[r].owed = tokens
+    engine.pending_prefill_pairs += pairs * 0.5  # whole and half numbers: exact
+    job.owed = tokens
 
 
 @kernel
 def owe_rest(s, e, r):
-    left = s.jobs[r].prompt + s.jobs[r].emitted - s.jobs[r].computed
-    owe(s, e, r, 0 if is_decode(s.jobs, r) else left)
+    job = s.jobs[r]
+    left = job.prompt + job.emitted - job.computed
+    owe(s, e, r, np.int64(0) if is_decode(job) else left)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from agentctl.sim.cache import announce
-from agentctl.sim.holding import allocate, blocks_for, give_back, look_up, use_path
+from agentctl.sim.holding import allocate, blocks_for, give_back, has_room, look_up, use_path
 from agentctl.sim.jit import entry, kernel
 from agentctl.sim.queue import is_decode, owe, owe_rest, wait_in
 from agentctl.sim.state import NONE
@@ -23,9 +23,9 @@ from agentctl.sim.steps import repeat, set_end, settle, time_batch
 @entry
 def start(s, e, now):
     """Plan the next batch or run and set `ends_at`; a plan that only preempted is made again at once."""
-    engines, limits = s.engines, s.limits
+    engine, limit = s.engines[e], s.limits[e]
     while True:
-        off_beat = engines[e].n_executed % limits[e].prefill_schedule_interval != 0
+        off_beat = engine.n_executed % limit.prefill_schedule_interval != 0
         throttled = off_beat and _any_decode(s, e)
         budget, n_planned, preempted = _plan_running(s, e, throttled)
         if not preempted and not throttled:
@@ -35,7 +35,7 @@ def start(s, e, now):
     if n_planned == 0:
         return 0
     only_decodes = time_batch(s, e, now, n_planned)
-    if only_decodes and not preempted and n_planned == engines[e].n_running:
+    if only_decodes and not preempted and n_planned == engine.n_running:
         repeat(s, e, budget)
     set_end(s, e)
     return 0
@@ -43,8 +43,9 @@ def start(s, e, now):
 
 @kernel
 def _any_decode(s, e):
-    for i in range(s.engines[e].n_running):  # noqa: SIM110  (numba has no generators here)
-        if is_decode(s.jobs, s.running[e, i]):
+    engine = s.engines[e]
+    for i in range(engine.n_running):  # noqa: SIM110  (numba has no generators here)
+        if is_decode(s.jobs[s.running[e, i]]):
             return True
     return False
 
@@ -52,21 +53,22 @@ def _any_decode(s, e):
 @kernel
 def _plan_running(s, e, throttled):
     """Give running requests their tokens in order; returns (budget left, requests planned, any preempted)."""
-    engines, jobs = s.engines, s.jobs
-    budget, n_planned, preempted, i = s.limits[e].max_num_batched_tokens, 0, False, 0
-    for place in range(engines[e].n_running):
+    engine, limit = s.engines[e], s.limits[e]
+    budget, n_planned, preempted, i = limit.max_num_batched_tokens, 0, False, 0
+    for place in range(engine.n_running):
         s.planned[e, place] = 0
-    while i < engines[e].n_running and budget > 0:
+    while i < engine.n_running and budget > 0:
         r = s.running[e, i]
-        decode = is_decode(s.jobs, r)
+        job = s.jobs[r]
+        decode = is_decode(job)
         if throttled and not decode:
             i += 1
             continue
         tokens = np.int64(1)
         if not decode:
-            left = s.jobs[r].prompt + jobs[r].emitted - jobs[r].computed
+            left = job.prompt + job.emitted - job.computed
             tokens = min(_threshold(s, e, left), budget)
-        while not allocate(s, e, r, tokens):
+        while not (has_room(job, tokens, limit.block_tokens) or allocate(s, e, r, tokens)):
             preempted = True
             place = _victim(s, e)
             victim = s.running[e, place]
@@ -86,23 +88,23 @@ def _plan_running(s, e, throttled):
 
 @kernel
 def _threshold(s, e, tokens):
-    limit = s.limits[e].long_prefill_token_threshold
-    alone = s.engines[e].n_running + s.engines[e].n_waiting == 1
+    engine, limit = s.engines[e], s.limits[e].long_prefill_token_threshold
+    alone = engine.n_running + engine.n_waiting == 1
     return tokens if limit == 0 or alone else min(tokens, limit)
 
 
 @kernel
 def _victim(s, e):
     """Place of the request to preempt: the newest, or the worst (priority, arrival)."""
-    engines, jobs = s.engines, s.jobs
-    worst = engines[e].n_running - 1
-    if not s.limits[e].by_priority:
+    engine, limit, jobs = s.engines[e], s.limits[e], s.jobs
+    worst = engine.n_running - 1
+    if not limit.by_priority:
         return worst
     worst = np.int64(0)
-    for i in range(1, engines[e].n_running):
+    for i in range(1, engine.n_running):
         a, b = s.running[e, i], s.running[e, worst]
-        if s.jobs[a].priority > s.jobs[b].priority or (
-            s.jobs[a].priority == s.jobs[b].priority and jobs[a].arrival > jobs[b].arrival
+        if jobs[a].priority > jobs[b].priority or (
+            jobs[a].priority == jobs[b].priority and jobs[a].arrival > jobs[b].arrival
         ):
             worst = np.int64(i)
     return worst
@@ -111,60 +113,61 @@ def _victim(s, e):
 @kernel
 def _preempt(s, e, place):
     """Free all that the request at `place` holds and put it in front of the queue."""
-    jobs = s.jobs
     r = s.running[e, place]
+    job = s.jobs[r]
     _leave(s, e, place)
     give_back(s, e, r)
-    jobs[r].computed = 0
-    jobs[r].path_at, jobs[r].path_offset = s.jobs[r].path_start, 0
-    s.jobs[r].preemptions += 1
+    job.computed = 0
+    job.path_at, job.path_offset = job.path_start, 0
+    job.preemptions += 1
     wait_in(s, e, r)
-    owe(s, e, r, s.jobs[r].prompt + jobs[r].emitted)
+    owe(s, e, r, job.prompt + job.emitted)
 
 
 @kernel
 def _leave(s, e, place):
     """Take a request out of the running list, and its tokens out of the plan."""
-    engines = s.engines
-    last = engines[e].n_running - 1
+    engine = s.engines[e]
+    last = engine.n_running - 1
     for i in range(place, last):
         s.running[e, i] = s.running[e, i + 1]
         s.planned[e, i] = s.planned[e, i + 1]
     s.planned[e, last] = 0
-    engines[e].n_running = last
-    s.engines[e].running_requests -= 1
+    engine.n_running = last
+    engine.running_requests -= 1
 
 
 @kernel
 def _admit(s, e, budget, n_planned, now):
     """Admit waiting requests in order until one does not fit; returns (budget left, requests planned)."""
-    engines, jobs, limits = s.engines, s.jobs, s.limits
-    size = limits[e].block_tokens
-    while engines[e].n_waiting and budget > 0 and engines[e].n_running < limits[e].max_num_seqs:
-        r = engines[e].first_waiting
-        length = s.jobs[r].prompt + jobs[r].emitted
+    engine, limit = s.engines[e], s.limits[e]
+    size = limit.block_tokens
+    while engine.n_waiting and budget > 0 and engine.n_running < limit.max_num_seqs:
+        r = engine.first_waiting
+        job = s.jobs[r]
+        length = job.prompt + job.emitted
         # the last token is always computed
-        hit, idle = look_up(s, e, r, (length - 1) // size) if limits[e].prefix_caching else (0, 0)
+        hit, idle = look_up(s, e, r, (length - 1) // size) if limit.prefix_caching else (0, 0)
         tokens = min(_threshold(s, e, length - hit * size), budget)
-        whole = length if limits[e].reserve_full_prompt else hit * size + tokens
-        spare = limits[e].watermark_blocks if engines[e].n_running else 0
-        if blocks_for(whole, size) - hit + idle + spare > s.engines[e].n_free:
+        whole = length if limit.reserve_full_prompt else hit * size + tokens
+        spare = limit.watermark_blocks if engine.n_running else 0
+        if blocks_for(whole, size) - hit + idle + spare > engine.n_free:
             break
         use_path(s, e, r, hit)
-        jobs[r].computed = hit * size
+        job.computed = hit * size
         allocate(s, e, r, tokens)
-        if math.isnan(s.jobs[r].scheduled):
-            s.jobs[r].scheduled, s.jobs[r].hit = now, hit * size
+        if math.isnan(job.scheduled):
+            job.scheduled, job.hit = now, hit * size
         owe_rest(s, e, r)
-        engines[e].first_waiting = jobs[r].next_waiting
-        if engines[e].first_waiting == NONE:
-            engines[e].last_waiting = NONE
-        engines[e].n_waiting -= 1
-        s.engines[e].waiting_requests -= 1
-        i = engines[e].n_running
+        engine.first_waiting = job.next_waiting
+        if engine.first_waiting == NONE:
+            engine.last_waiting = NONE
+        engine.n_waiting -= 1
+        engine.waiting_requests -= 1
+        i = engine.n_running
         s.running[e, i], s.planned[e, i] = r, tokens
-        engines[e].n_running += 1
-        s.engines[e].running_requests += 1
+        engine.n_running += 1
+        engine.running_requests += 1
         budget -= tokens
         n_planned += 1
     return budget, n_planned
@@ -174,51 +177,52 @@ def _admit(s, e, budget, n_planned, now):
 def finish(s, e, now):
     """Apply the batch or run that ends now. Fills `s.ended` with the requests that ended, in batch order, and
     returns their number."""
-    engines, jobs, ended = s.engines, s.jobs, s.ended
+    engine, jobs, ended = s.engines[e], s.jobs, s.ended
     settle(s, e, now)
     announce(s, e)
-    steps = engines[e].run_steps
+    steps = engine.run_steps
     n_ended = 0
     kept = 0
-    for i in range(engines[e].n_running):
+    for i in range(engine.n_running):
         r = s.running[e, i]
+        job = jobs[r]
         if steps:
-            jobs[r].computed += steps
-            jobs[r].emitted += steps
+            job.computed += steps
+            job.emitted += steps
         elif s.planned[e, i]:
             _apply(s, e, r, s.planned[e, i], now)
-        if jobs[r].emitted == s.jobs[r].output:
+        if job.emitted == job.output:
             ended[n_ended] = r
             n_ended += 1
         else:
             s.running[e, kept] = r
             kept += 1
-    engines[e].n_running = engines[e].running_requests = kept
+    engine.n_running = engine.running_requests = kept
     for k in range(n_ended):
         r = ended[k]
         give_back(s, e, r)
-        engines[e].context_tokens -= s.jobs[r].prompt + jobs[r].emitted
-    engines[e].n_executed += max(steps, 1)
-    engines[e].run_steps = 0
-    engines[e].ends_at = math.inf
+        engine.context_tokens -= jobs[r].prompt + jobs[r].emitted
+    engine.n_executed += max(steps, 1)
+    engine.run_steps = 0
+    engine.ends_at = math.inf
     return n_ended
 
 
 @kernel
 def _apply(s, e, r, tokens, now):
     """The batch has run: `tokens` of r computed, and one emitted when nothing is left."""
-    jobs = s.jobs
-    was_decode = is_decode(s.jobs, r)
+    engine, job = s.engines[e], s.jobs[r]
+    was_decode = is_decode(job)
     if not was_decode:
-        s.jobs[r].prefilled += tokens
-    jobs[r].computed += tokens
-    length = s.jobs[r].prompt + jobs[r].emitted
+        job.prefilled += tokens
+    job.computed += tokens
+    length = job.prompt + job.emitted
     if not was_decode:
         owe_rest(s, e, r)
-    if jobs[r].computed < length:
+    if job.computed < length:
         return
-    jobs[r].emitted += 1
-    s.engines[e].context_tokens += 1
-    if jobs[r].emitted == 1:
-        s.jobs[r].first_token = now
-        s.engines[e].inflight_prefill_tokens -= s.jobs[r].prompt - jobs[r].dispatch_hit
+    job.emitted += 1
+    engine.context_tokens += 1
+    if job.emitted == 1:
+        job.first_token = now
+        engine.inflight_prefill_tokens -= job.prompt - job.dispatch_hit

@@ -19,16 +19,16 @@ from agentctl.sim.queue import is_decode
 @kernel
 def time_batch(s, e, now, n_planned):
     """Duration of the planned batch, as a run of one step; returns whether it is all decodes."""
-    engines, jobs, c = s.engines, s.jobs, s.limits[e]
+    engine, c = s.engines[e], s.limits[e]
     prefill = past = n_prefill = context = 0
     pairs = 0.0
-    for i in range(engines[e].n_running):
+    for i in range(engine.n_running):
         tokens = s.planned[e, i]
         if tokens == 0:
             continue
-        r = s.running[e, i]
-        before = jobs[r].computed
-        if is_decode(s.jobs, r):
+        job = s.jobs[s.running[e, i]]
+        before = job.computed
+        if is_decode(job):
             context += before
             continue
         n_prefill += 1
@@ -37,15 +37,15 @@ def time_batch(s, e, now, n_planned):
         past += before
     n_decode = n_planned - n_prefill
     b_context = c.b_context_mixed if n_prefill else c.b_context
-    engines[e].run_start = now
-    engines[e].run_first = (
+    engine.run_start = now
+    engine.run_first = (
         c.b0 + c.b_prefill * prefill + c.b_decode * n_decode + b_context * context
         + c.b_attention * pairs + c.b_past * past
     )  # fmt: skip
-    engines[e].run_slope = 0.0 if n_prefill else c.b_context * n_decode
-    engines[e].run_host = c.h0 + c.h_seq * n_planned
-    engines[e].run_n_host = host_steps(engines[e].run_first, engines[e].run_slope, engines[e].run_host)
-    engines[e].run_steps = 0
+    engine.run_slope = 0.0 if n_prefill else c.b_context * n_decode
+    engine.run_host = c.h0 + c.h_seq * n_planned
+    engine.run_n_host = host_steps(engine.run_first, engine.run_slope, engine.run_host)
+    engine.run_steps = 0
     return n_prefill == 0
 
 
@@ -65,21 +65,21 @@ def host_steps(first, slope, host):
 
 
 @kernel
-def step_end(engines, e, n):
+def step_end(engine, n):
     """When the first n steps of engine e's run have ended."""
-    m = engines[e].run_n_host
+    m = engine.run_n_host
     if n <= m:
-        return engines[e].run_start + n * engines[e].run_host
+        return engine.run_start + n * engine.run_host
     pairs = (n - m) * (m + n - 1) // 2
-    work = m * engines[e].run_host + (n - m) * engines[e].run_first + pairs * engines[e].run_slope
-    return engines[e].run_start + work
+    work = m * engine.run_host + (n - m) * engine.run_first + pairs * engine.run_slope
+    return engine.run_start + work
 
 
 @kernel
 def set_end(s, e):
-    engines = s.engines
-    engines[e].ends_at = step_end(engines, e, max(engines[e].run_steps, 1))
-    engines[e].settled_until = step_end(engines, e, np.int64(1))
+    engine = s.engines[e]
+    engine.ends_at = step_end(engine, max(engine.run_steps, 1))
+    engine.settled_until = step_end(engine, np.int64(1))
 
 
 @kernel
@@ -89,36 +89,36 @@ def repeat(s, e, budget):
     A waiting request that did not fit is tried again at the first step that takes or fills a block: between
     those the pool stands still.
     """
-    engines, jobs, limits = s.engines, s.jobs, s.limits
-    waits = engines[e].n_waiting > 0
-    if waits and limits[e].prefill_schedule_interval > 1:
+    engine, limit, jobs = s.engines[e], s.limits[e], s.jobs
+    waits = engine.n_waiting > 0
+    if waits and limit.prefill_schedule_interval > 1:
         return
     steps = np.int64(1) << 60
-    for i in range(engines[e].n_running):
-        r = s.running[e, i]
-        steps = min(steps, s.jobs[r].output - jobs[r].emitted)
+    for i in range(engine.n_running):
+        job = jobs[s.running[e, i]]
+        steps = min(steps, job.output - job.emitted)
     steps = _steps_that_fit(s, e, steps)
-    if waits and budget > 0 and engines[e].n_running < limits[e].max_num_seqs:
-        size = limits[e].block_tokens
-        for i in range(engines[e].n_running):
+    if waits and budget > 0 and engine.n_running < limit.max_num_seqs:
+        size = limit.block_tokens
+        for i in range(engine.n_running):
             context = jobs[s.running[e, i]].computed
             steps = min(steps, 1 + min((-context - 1) % size, (-context - 2) % size))
     if steps > 1:
-        engines[e].run_steps, engines[e].run_begun, engines[e].run_ended = steps, 1, 0
+        engine.run_steps, engine.run_begun, engine.run_ended = steps, 1, 0
 
 
 @kernel
 def _steps_that_fit(s, e, steps):
     """How many of the steps find their blocks (the first has them already)."""
-    engines, size = s.engines, s.limits[e].block_tokens
-    if engines[e].n_running * ((steps - 2) // size + 1) <= s.engines[e].n_free:
+    engine, size = s.engines[e], s.limits[e].block_tokens
+    if engine.n_running * ((steps - 2) // size + 1) <= engine.n_free:
         return steps
-    if _blocks_after(s, e, steps - 1) <= s.engines[e].n_free:
+    if _blocks_after(s, e, steps - 1) <= engine.n_free:
         return steps
     low, high = np.int64(0), steps - 1  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
-        if _blocks_after(s, e, middle) <= s.engines[e].n_free:
+        if _blocks_after(s, e, middle) <= engine.n_free:
             low = middle
         else:
             high = middle
@@ -128,10 +128,10 @@ def _steps_that_fit(s, e, steps):
 @kernel
 def _blocks_after(s, e, step):
     """Blocks taken in steps 1 .. step of a run that starts now."""
-    engines, size = s.engines, s.limits[e].block_tokens
+    engine, jobs, size = s.engines[e], s.jobs, s.limits[e].block_tokens
     total = 0
-    for i in range(engines[e].n_running):
-        context = s.jobs[s.running[e, i]].computed
+    for i in range(engine.n_running):
+        context = jobs[s.running[e, i]].computed
         total += (context + step) // size - context // size
     return total
 
@@ -142,36 +142,36 @@ def settle(s, e, now):
 
     A step that ends at this very instant has ended, and the next has not begun.
     """
-    engines = s.engines
-    steps = engines[e].run_steps
-    if steps == 0 or now < engines[e].settled_until:
+    engine = s.engines[e]
+    steps = engine.run_steps
+    if steps == 0 or now < engine.settled_until:
         return 0
-    ended = steps_ended(engines, e, now)
-    between = ended > 0 and step_end(engines, e, ended) == now
+    ended = steps_ended(engine, now)
+    between = ended > 0 and step_end(engine, ended) == now
     _begin(s, e, ended)
-    newly = ended - engines[e].run_ended
+    newly = ended - engine.run_ended
     if newly:
         announce(s, e)
     _begin(s, e, min(ended if between else ended + 1, steps))
-    engines[e].run_ended = ended
-    engines[e].settled_until = now if between else step_end(engines, e, ended + 1)
-    s.engines[e].context_tokens += newly * engines[e].n_running
+    engine.run_ended = ended
+    engine.settled_until = now if between else step_end(engine, ended + 1)
+    engine.context_tokens += newly * engine.n_running
     return 0
 
 
 @kernel
-def steps_ended(engines, e, now):
+def steps_ended(engine, now):
     """How many steps of the run have ended by `now`: a guess from the time of one step, then one by one."""
-    ended, steps = engines[e].run_ended, engines[e].run_steps
-    if now >= engines[e].ends_at:
+    ended, steps = engine.run_ended, engine.run_steps
+    if now >= engine.ends_at:
         return steps
-    end = step_end(engines, e, ended)
-    next_step = step_end(engines, e, ended + 1) - end
+    end = step_end(engine, ended)
+    next_step = step_end(engine, ended + 1) - end
     if next_step > 0:
         ended = min(ended + np.int64((now - end) / next_step), steps)
-    while step_end(engines, e, ended) > now:
+    while step_end(engine, ended) > now:
         ended -= 1
-    while ended < steps and step_end(engines, e, ended + 1) <= now:
+    while ended < steps and step_end(engine, ended + 1) <= now:
         ended += 1
     return ended
 
@@ -184,14 +184,15 @@ def _begin(s, e, stop):
     All blocks that are taken come from the front of one queue, whoever takes them, and no two requests of a
     batch of decodes fill blocks of equal content: the order between them does not matter.
     """
-    engines, jobs, size = s.engines, s.jobs, s.limits[e].block_tokens
-    begun = engines[e].run_begun
+    engine, limit, jobs = s.engines[e], s.limits[e], s.jobs
+    size = limit.block_tokens
+    begun = engine.run_begun
     if stop <= begun:
         return
-    engines[e].run_begun = stop
+    engine.run_begun = stop
     taken = np.int64(0)
     filled = False
-    for i in range(engines[e].n_running):
+    for i in range(engine.n_running):
         job = jobs[s.running[e, i]]
         after = job.computed + stop
         while after > job.n_blocks * size:
@@ -200,17 +201,18 @@ def _begin(s, e, stop):
         filled = filled or after >= (job.n_named + 1) * size
     if taken:
         take(s, e, taken)
-    if filled and s.limits[e].prefix_caching:
-        for i in range(engines[e].n_running):
+    if filled and limit.prefix_caching:
+        for i in range(engine.n_running):
             r = s.running[e, i]
-            if jobs[r].computed + stop >= (jobs[r].n_named + 1) * size:
-                name_blocks(s, e, r, (jobs[r].computed + stop) // size)
+            after = jobs[r].computed + stop
+            if after >= (jobs[r].n_named + 1) * size:
+                name_blocks(s, e, r, after // size)
 
 
 @kernel
 def cut(s, e):
     """End a settled run with the step in flight, or at once when a step ends at this very instant."""
-    engines = s.engines
-    if engines[e].run_steps:
-        engines[e].run_steps = engines[e].run_begun
-        engines[e].ends_at = step_end(engines, e, engines[e].run_begun)
+    engine = s.engines[e]
+    if engine.run_steps:
+        engine.run_steps = engine.run_begun
+        engine.ends_at = step_end(engine, engine.run_begun)

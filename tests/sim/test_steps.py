@@ -25,12 +25,12 @@ def run_of(start, first, slope, host, steps):
     engine = engines[0]
     engine.run_start, engine.run_first, engine.run_slope, engine.run_host = start, first, slope, host
     engine.run_n_host, engine.run_steps = host_steps(first, slope, host), steps
-    engine.ends_at = step_end(engines, 0, steps)
+    engine.ends_at = step_end(engines[0], steps)
     return engines
 
 
 def ends(engines):
-    return [step_end(engines, 0, i) for i in range(1, int(engines[0].run_steps) + 1)]
+    return [step_end(engines[0], i) for i in range(1, int(engines[0].run_steps) + 1)]
 
 
 def added(start, first, slope, host, n):
@@ -62,7 +62,7 @@ def test_a_step_has_ended_at_the_instant_of_its_end(start, first, slope, host, n
     for now in (start + wait, *sums, *between, sums[-1] + wait):
         ended = sum(end <= now for end in sums)
         engines[0].run_ended = min(known, ended)
-        assert steps_ended(engines, 0, now) == ended
+        assert steps_ended(engines[0], now) == ended
 
 
 def test_the_host_decides_the_first_steps_and_the_gpu_the_others():
@@ -71,4 +71,4 @@ def test_the_host_decides_the_first_steps_and_the_gpu_the_others():
 
 
 def test_a_gpu_that_never_catches_up_leaves_every_step_to_the_host():
-    assert step_end(run_of(start=0.0, first=1.0, slope=0.0, host=2.0, steps=1000), 0, 1000) == 2000.0
+    assert step_end(run_of(start=0.0, first=1.0, slope=0.0, host=2.0, steps=1000)[0], 1000) == 2000.0
