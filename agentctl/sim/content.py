@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
 from agentctl.sim.jit import entry, kernel
-from agentctl.workload import Workload
+from agentctl.workload import Workload, store
+from agentctl.workload.compile import CODE as REQUESTS_CODE
+from agentctl.workload.compile import WORTH_STORING
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -65,10 +67,29 @@ ASK = np.dtype(
 def compile_content(workload: Workload, block_tokens: int) -> Content:
     """Paths for engines with `block_tokens` (B) per block; trace blocks hold T tokens, T = k B or B = k T.
 
-    Raises ConfigError when neither size divides the other.
+    Those of a whole trace are stored, and read from the store. Raises ConfigError when neither size divides
+    the other.
     """
+    split, group = block_ratio(workload.block_tokens, block_tokens)
+    if workload.requests is not workload.as_logged or workload.n_requests < WORTH_STORING:
+        return _compile(workload, block_tokens, split, group)
+    key: store.Key = {
+        "kind": "content",
+        "trace": workload.trace_digest,
+        "block_tokens": block_tokens,
+        "code": store.code_of(__file__, *REQUESTS_CODE),
+    }
+    if entry := store.load(key):
+        arrays = entry.arrays
+        return Content(arrays["start"], arrays["line"], arrays["length"], entry.facts["n_lines"])
+    content = _compile(workload, block_tokens, split, group)
+    paths: dict[str, np.ndarray] = {"start": content.start, "line": content.line, "length": content.length}
+    store.save(key, {"n_lines": content.n_lines}, paths)
+    return content
+
+
+def _compile(workload: Workload, block_tokens: int, split: int, group: int) -> Content:
     requests, tree, trace_block = workload.requests, workload.tree, workload.block_tokens
-    split, group = block_ratio(trace_block, block_tokens)
     prompt, output, n = requests.prompt_tokens, requests.output_tokens, workload.n_requests
     nodes = np.zeros(tree.parent.size, NODE).view(np.recarray)
     nodes["parent"], nodes["depth"] = tree.parent, tree.depth

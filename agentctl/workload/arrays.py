@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.trace import PrefixTree
+from agentctl.trace import PrefixTree, Trace
 
 REPLAYS = ("timestamps", "causal", "thinktime", "closed-loop")
 
@@ -38,12 +38,35 @@ class Requests(NamedTuple):
     priority: NDArray[np.int32]  # smaller is served first, as in vLLM
 
 
+class LazyTree:
+    """The tree of a trace, read when one of its arrays is asked for: stored content needs none."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    @property
+    def parent(self) -> NDArray[np.uint32]:
+        return self._trace.tree.parent
+
+    @property
+    def depth(self) -> NDArray[np.int32]:
+        return self._trace.tree.depth
+
+    @property
+    def hash(self) -> NDArray[np.uint64]:
+        return self._trace.tree.hash
+
+    @property
+    def first_row(self) -> NDArray[np.int64]:
+        return self._trace.tree.first_row
+
+
 @dataclass(frozen=True, eq=False)
 class Workload:
     """Requests with the tree of their blocks. `counts` says what was left out, why, and what was assumed."""
 
     requests: Requests
-    tree: PrefixTree
+    tree: PrefixTree | LazyTree
     block_tokens: int | None  # tokens per block of the tree
     request_ids: list[str]
     session_ids: list[str]  # by session number
@@ -52,6 +75,7 @@ class Workload:
     trace_name: str = ""
     trace_digest: str = ""
     starts_synthesised: bool = False  # the log has no session starts: they were drawn
+    as_logged: Requests | None = None  # `requests` of the whole trace, None once scaled or redrawn
 
     @property
     def n_requests(self) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from agentctl.errors import UsageError
 from agentctl.trace import PrefixTree
-from agentctl.workload.arrays import Requests, Workload, first_children
+from agentctl.workload.arrays import LazyTree, Requests, Workload, first_children
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -137,6 +137,7 @@ def take_sessions(workload: Workload, sessions: I64, starts: F64) -> Workload:
     return replace(
         workload,
         requests=requests,
+        as_logged=None,
         tree=tree,
         request_ids=named(workload.request_ids, source, copy[taken]),
         session_ids=named(workload.session_ids, sessions[in_order], copy[in_order]),
@@ -181,7 +182,7 @@ def _ranges(starts: I64, sizes: I64) -> I64:
 
 def _with_own_blocks(
     workload: Workload, sessions: I64, copy: I64, source: I64, taken: I64
-) -> tuple[PrefixTree, NDArray[np.uint32]]:
+) -> tuple[PrefixTree | LazyTree, NDArray[np.uint32]]:
     """The tree with fresh nodes for repeated sessions, and the tips of the new requests."""
     tree, old = workload.tree, workload.requests
     tip = old.tip[source]
