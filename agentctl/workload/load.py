@@ -22,16 +22,19 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 JITTER_S = 60.0  # near-simultaneous clones start within this of the original
-VARIANTS = ("shift", "jitter")
+VARIANTS = ("shift", "jitter", "compress")
 
 
 def scale_load(workload: Workload, factor: float, seed: int = 0, variant: str = "shift") -> Workload:
-    """The workload with `factor` times as many sessions, all of them whole, over the same span.
+    """The workload at `factor` times its rate of session starts, sessions whole and gaps as they are.
 
-    Below 1, sessions are thinned by a hash of their id; above, they are cloned. Where starts are recorded,
-    variant `shift` moves all starts of one round of clones in a circle by 25-75 % of the span (bursts average
-    out: optimistic), `jitter` lets a clone start within 60 s of its original (pessimistic). Synthesised
-    starts are drawn anew. A larger factor only adds sessions. Raises UsageError.
+    shift     the same span with more sessions or fewer: below 1 they are thinned by a hash of their id, above
+              cloned. All starts of one round of clones move in a circle by 25-75 % of the span (bursts
+              average out: optimistic)
+    jitter    the same, but a clone starts within 60 s of its original (pessimistic)
+    compress  the same sessions in a span shorter or longer by the factor (bursts get shorter: optimistic)
+
+    Synthesised starts of clones are drawn anew. A larger factor only adds sessions. Raises UsageError.
     """
     if not 0 < factor < np.inf:
         raise UsageError(f"load factor is {factor:g}", expected="a number above 0")
@@ -39,6 +42,8 @@ def scale_load(workload: Workload, factor: float, seed: int = 0, variant: str = 
         raise UsageError(f"load variant is {variant!r}", expected=" or ".join(VARIANTS))
     if factor == 1:
         return workload
+    if variant == "compress":
+        return _compress_starts(workload, factor)
     starts = workload.session_starts()
     chosen, moved = [], []
     for copy in range(int(np.ceil(factor))):
@@ -142,6 +147,12 @@ def take_sessions(workload: Workload, sessions: I64, starts: F64) -> Workload:
         request_ids=named(workload.request_ids, source, copy[taken]),
         session_ids=named(workload.session_ids, sessions[in_order], copy[in_order]),
     )
+
+
+def _compress_starts(workload: Workload, factor: float) -> Workload:
+    starts = workload.session_starts()
+    moved = starts.min() + (starts - starts.min()) / factor
+    return take_sessions(workload, np.arange(workload.n_sessions), moved)
 
 
 def _clone_starts(workload: Workload, sessions: I64, copy: int, seed: int, variant: str) -> F64:

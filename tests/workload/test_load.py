@@ -11,6 +11,7 @@ from oracles.reference_simulator import AFTER_END, Request
 
 from agentctl.errors import UsageError
 from agentctl.workload import resample, scale_load, take_sessions
+from agentctl.workload.load import VARIANTS
 
 QUIET = settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
 
@@ -61,9 +62,9 @@ def test_a_clone_shares_what_sessions_share_and_owns_the_rest():
 
 
 @QUIET
-@given(cases(), st.sampled_from([0.3, 0.5, 1.0, 1.5, 2.0, 3.2]), st.integers(0, 5))
-def test_scaling_keeps_sessions_whole(case: Case, factor, seed):
-    check_made_of_whole_sessions(case.workload, scale_load(case.workload, factor, seed))
+@given(cases(), st.sampled_from([0.3, 0.5, 1.0, 1.5, 2.0, 3.2]), st.integers(0, 5), st.sampled_from(VARIANTS))
+def test_scaling_keeps_sessions_whole(case: Case, factor, seed, variant):
+    check_made_of_whole_sessions(case.workload, scale_load(case.workload, factor, seed, variant))
 
 
 @QUIET
@@ -84,6 +85,8 @@ def check_made_of_whole_sessions(old, new):
         number = {int(t): int(m) for t, m in zip(theirs, mine, strict=True)} | {-1: -1}
         for t, m in zip(theirs.tolist(), mine.tolist(), strict=True):
             assert q.prompt_tokens[m] == old.requests.prompt_tokens[t]
+            since_first = q.arrival[m] - q.arrival[mine[0]]
+            assert since_first == pytest.approx(old.requests.arrival[t] - old.requests.arrival[theirs[0]])
             assert (q.release[m], q.gap[m]) == (old.requests.release[t], old.requests.gap[t])
             assert q.parent[m] == number[int(old.requests.parent[t])]
             assert q.confirmed_child[m] == number[int(old.requests.confirmed_child[t])]
@@ -127,6 +130,20 @@ def test_clones_may_start_within_a_minute_of_their_original():
     assert moved.std() > 20.0
 
 
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_compressed_starts_keep_every_session_and_their_proportions(factor):
+    w = scale_load(many_sessions(), factor, variant="compress")
+    assert w.session_ids == many_sessions().session_ids
+    assert w.session_starts() == pytest.approx(many_sessions().session_starts() / factor)
+
+
+def test_compressing_starts_leaves_the_gaps_of_a_session_alone():
+    w = scale_load(two_sessions(), 4.0, variant="compress")
+    assert w.request_ids == ["r0", "r1", "r2"]
+    assert w.requests.arrival.tolist() == [0.0, 0.25, 5.0]
+    assert w.requests.gap.tolist() == [0.0, 0.0, 4.0]
+
+
 def test_synthesised_starts_are_drawn_anew_over_the_same_span():
     w = scale_load(replace(many_sessions(), starts_synthesised=True), 2.0, 1)
     clones = np.array(
@@ -149,6 +166,11 @@ def test_resampled_sessions_keep_their_offset_in_a_block():
     for name, start in zip(w.session_ids, w.session_starts().tolist(), strict=True):
         logged = float(name.split("~")[0][1:])
         assert (start - logged) / length == pytest.approx(round((start - logged) / length), abs=1e-6)
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(UsageError, match="load variant is 'squeeze'"):
+        scale_load(many_sessions(), 2.0, variant="squeeze")
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
