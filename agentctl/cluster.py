@@ -75,6 +75,7 @@ class Router:
     index_params: dict[str, Any] = field(default_factory=dict)
     index_delay_s: Seconds = 0.0
     metrics_interval_s: Seconds = 0.0  # 0: always fresh
+    metrics_delay_s: Seconds = 0.0  # from publishing to the router
     tie: Literal["policy", "first", "rotate", "random", "lexicographic"] = "policy"
 
 
@@ -175,13 +176,13 @@ def check_simulated(cluster: Cluster) -> None:
             if getattr(pool, key) is not None:
                 raise _not_simulated(key, place)
     router = cluster.router
-    if router.gateways > 1:
-        raise _not_simulated("gateways above 1", "[router]")
     if router.index != "precise" or router.index_params:
         raise _not_simulated("an approximate prefix index", "[router]")
-    for key in ("index_delay_s", "metrics_interval_s"):
-        if getattr(router, key) > 0:
-            raise _not_simulated(f"{key} above 0", "[router]")
+    if router.metrics_delay_s and not router.metrics_interval_s:
+        raise ConfigError(
+            "needs a metrics_interval_s above 0: metrics that are always fresh have no delay",
+            place="[router] metrics_delay_s",
+        )
     if cluster.kv_tiers:
         raise _not_simulated("a KV tier", "[[kv_tier]]")
     if cluster.network is not None:

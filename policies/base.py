@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
 from agentctl.policies._files import PolicyFile, find_policy_file, policy_file_names
+from agentctl.sim.hashing import tie_hash
+from agentctl.sim.sight import MemorySize
 from agentctl.sim.view import View
 from agentctl.toml import suggestion
 from agentctl.workload import Requests
@@ -30,6 +32,7 @@ FIRST, ROTATE, RANDOM, LEXICOGRAPHIC = 0, 1, 2, 3
 TIES = ("first", "rotate", "random", "lexicographic")
 
 Choose = Callable[[View, Requests, int, Any], int]
+Cost = Callable[[View, Requests, int, Any], NDArray[Any]]
 
 
 class NoParams(NamedTuple):
@@ -47,6 +50,8 @@ class Policy:
     sees: tuple[str, ...]
     from_profile: Mapping[str, str]  # parameters whose default is a coefficient of the batch-time model
     explanation: str  # the docstring of its file
+    memory: MemorySize | None = None  # how many numbers it keeps in view.memory
+    cost: Cost | None = None  # what it minimises, per engine: shown by --explain
     file: PolicyFile | None = None  # of a production policy: its router, version, keys, signals, requirements
 
     @property
@@ -74,12 +79,20 @@ def policy(
     source: str,
     sees: tuple[str, ...] = (),
     from_profile: Mapping[str, str] | None = None,
+    memory: MemorySize | None = None,
+    cost: Cost | None = None,
 ) -> Callable[[Choose], Choose]:
-    """Register `choose` under `name`, with the defaults of `params`."""
+    """Register `choose` under `name`, with the defaults of `params`.
+
+    memory  (requests, sessions, engines) -> how many numbers the policy keeps in `view.memory`
+    cost    (view, requests, r, my) -> one number per engine, the least of which `choose` takes
+    """
 
     def register(choose: Choose) -> Choose:
         explanation = inspect.cleandoc(inspect.getmodule(choose).__doc__ or "")  # type: ignore[union-attr]
-        _registry[name] = Policy(name, choose, params(), source, sees, from_profile or {}, explanation)
+        _registry[name] = Policy(
+            name, choose, params(), source, sees, from_profile or {}, explanation, memory, cost
+        )
         return choose
 
     return register
@@ -194,21 +207,6 @@ def pick_least(score: NDArray[Any], then: NDArray[Any], seed: int, last_chosen: 
 
 
 @njit(cache=True)
-def tie_hash(seed: int, r: int) -> int:
-    """A well mixed number below 2^32 of the seed and the request's number."""
-    return _mix(_mix(seed & 0xFFFFFFFF) ^ (r & 0xFFFFFFFF))
-
-
-@njit(cache=True)
-def _mix(x: int) -> int:
-    """32-bit finaliser with multipliers below 2^31, so that products stay within int64 (hash-prospector's
-    16-21f0aaad-15-735a2d97-15)."""
-    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
-    return x ^ (x >> 15)
-
-
-@njit(cache=True)
 def comes_before(a: int, b: int) -> bool:
     """Whether the decimal text of `a` sorts before that of `b` (both >= 0)."""
     digits_a, digits_b = 10, 10  # 10 to the number of digits
@@ -231,3 +229,16 @@ def minmax(values: NDArray[Any]) -> NDArray[np.float64]:
     """Whole numbers scaled to 0..1 from the least to the most; 0 everywhere when all are equal."""
     least, most = values.min(), values.max()
     return (values - least) / max(most - least, 1)
+
+
+@njit(cache=True)
+def prefix_key(view: View, n_blocks: int) -> int:
+    """A number that two requests share exactly when their first `n_blocks` blocks hold the same content; -1
+    where the request has fewer. Only blocks of the prompt are known when it arrives: ask for no more."""
+    before = 0
+    for at in range(view.path_start, view.path_stop):
+        length = view.path[at].length
+        if n_blocks <= before + length:
+            return (view.path[at].line << 32) + n_blocks - before
+        before += length
+    return -1

@@ -98,12 +98,19 @@ def _tell(s, e, line):
 
 
 @kernel
-def announce(s, e):
-    """Bring the router's index of engine e up to what the engine holds."""
-    engine = s.engines[e]
+def announce(s, e, now):
+    """Bring the router's index of engine e up to what the engine holds, at once or after its delay."""
+    engine, router = s.engines[e], s.router[0]
     line = engine.first_news
     while line != NONE:
-        s.lines[line, e].known = np.int64(s.lines[line, e].held)
+        if router.index_delay == 0:
+            s.lines[line, e].known = np.int64(s.lines[line, e].held)
+        elif router.n_late == s.late.size:
+            router.lost_late += 1
+        else:
+            late = s.late[(router.first_late + router.n_late) % s.late.size]
+            late.at, late.engine, late.line, late.held = now, e, line, s.lines[line, e].held
+            router.n_late += 1
         after = np.int64(s.lines[line, e].news)
         s.lines[line, e].news = NO_NEWS
         line = after

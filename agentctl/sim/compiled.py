@@ -16,7 +16,8 @@ from numba.extending import is_jitted
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from agentctl.sim.arrivals import Arrivals
-from agentctl.sim.loop import advance, look, send
+from agentctl.sim.loop import advance, send
+from agentctl.sim.router import look
 from agentctl.sim.state import ENDED, State
 from agentctl.workload import Requests
 
@@ -44,26 +45,26 @@ def replay(s, arrivals, requests, choose, my, start, finish, settle, seed, until
     Then (the request, that choice) is returned.
     """
     while s.counts[ENDED] < until:
-        r = advance(s, arrivals, start, finish)
+        r = advance(s, arrivals, start, finish, settle)
         if r < 0:
             return np.int64(-1), np.int64(0)
         e = choose(look(s, arrivals, requests, r, seed, settle), requests, r, my)
         if e < 0 or e >= s.engines.size:
             return r, e
-        send(s, arrivals, r, e, finish)
+        send(s, arrivals, r, e, finish, settle)
     return np.int64(-2), np.int64(0)
 
 
-def next_request(s, arrivals, start, finish):  # type: ignore[no-untyped-def]
-    return np.int64(advance(s, arrivals, start, finish))
+def next_request(s, arrivals, start, finish, settle):  # type: ignore[no-untyped-def]
+    return np.int64(advance(s, arrivals, start, finish, settle))
 
 
 def view_of(s, arrivals, requests, r, seed, settle):  # type: ignore[no-untyped-def]
     return look(s, arrivals, requests, r, seed, settle)
 
 
-def send_request(s, arrivals, r, e, finish):  # type: ignore[no-untyped-def]
-    send(s, arrivals, r, e, finish)
+def send_request(s, arrivals, r, e, finish, settle):  # type: ignore[no-untyped-def]
+    send(s, arrivals, r, e, finish, settle)
 
 
 INTEGER, FLOAT = types.int64, types.float64
@@ -97,9 +98,9 @@ def _loop(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any]:
 def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
     rule, view = _rule(state), _view_type(state, arrivals, requests)
     return (
-        njit(INTEGER(state, arrivals, rule, rule), cache=True, nogil=True)(next_request),
+        njit(INTEGER(state, arrivals, rule, rule, rule), cache=True, nogil=True)(next_request),
         njit(view(state, arrivals, requests, INTEGER, INTEGER, rule), cache=True, nogil=True)(view_of),
-        njit(types.void(state, arrivals, INTEGER, INTEGER, rule), cache=True, nogil=True)(send_request),
+        njit(types.void(state, arrivals, INTEGER, INTEGER, rule, rule), cache=True, nogil=True)(send_request),
     )
 
 

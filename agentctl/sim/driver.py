@@ -14,6 +14,7 @@ from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
 from agentctl.sim.outcome import Outcome
+from agentctl.sim.sight import sight_of
 from agentctl.sim.state import ENDED, LOST_HOLDS, State, make_limits, make_state
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
@@ -58,7 +59,9 @@ def simulate(
     if concurrency is not None and concurrency < 1:
         raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
     content = compile_content(workload, common_block(cluster))
-    s = make_state(make_limits(cluster), content, workload.requests)
+    sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
+    sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
+    s = make_state(make_limits(cluster), content, workload.requests, sight)
     _replay(s, workload, rules_of(cluster), policy, seed, concurrency, progress)
     jobs = s.jobs
     return Outcome(
@@ -107,6 +110,11 @@ def _replay(
             f"running requests hold more than {s.holds.size:,} pieces of KV at once",
             expected="fewer engines, sequences or blocks",
         )
+    if s.router["lost_late"][0]:
+        raise AgentctlError(
+            f"more than {s.late.size:,} announcements of blocks are under way to the router at once",
+            expected="a smaller index_delay_s",
+        )
     assert s.counts[ENDED] == n, "every request ends in exactly one state"
 
 
@@ -129,14 +137,14 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
 
     def go_on(until: int) -> bool:
         while s.counts[ENDED] < until:
-            r = advance(s, arrivals, rules.start, rules.finish)
+            r = advance(s, arrivals, *rules)
             if r < 0:
                 return True
             view = look(s, arrivals, requests, r, seed, rules.settle)
             answer = policy.choose(view, requests, r, policy.my)
             if not isinstance(answer, int | np.integer) or not 0 <= answer < s.engines.size:
                 _refuse(s, policy, r, answer)
-            send(s, arrivals, r, int(answer), rules.finish)
+            send(s, arrivals, r, int(answer), rules.finish, rules.settle)
         return False
 
     return go_on

@@ -179,7 +179,7 @@ def finish(s, e, now):
     returns their number."""
     engine, jobs, ended = s.engines[e], s.jobs, s.ended
     settle(s, e, now)
-    announce(s, e)
+    announce(s, e, now)
     steps = engine.run_steps
     n_ended = 0
     kept = 0
@@ -225,4 +225,4 @@ def _apply(s, e, r, tokens, now):
     engine.context_tokens += 1
     if job.emitted == 1:
         job.first_token = now
-        engine.inflight_prefill_tokens -= job.prompt - job.dispatch_hit
+        s.routes[job.gateway, e].inflight_prefill_tokens -= job.prompt - job.dispatch_hit

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from agentctl.cluster import Cluster
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
+from agentctl.sim.sight import SEES_ACTIVE, Sight
 from agentctl.workload import Requests
 
 NONE = -1
@@ -52,11 +53,39 @@ ENGINE = _record(
     n_free="i8", oldest="i8", newest="i8",  # the queue of free runs
     first_slot="i8",  # free slot for a run
     first_news="i8",  # line of which the router's index must hear
-    # what the router sees: agentctl.sim.view says what each counts
+    # what an engine publishes: agentctl.sim.view says what each counts
     waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
-    context_tokens="i8", kv_used_blocks="i8", kv_total_blocks="i8", hit_tokens="i8", inflight_requests="i8",
-    inflight_prefill_tokens="i8",
+    context_tokens="i8", kv_total_blocks="i8",
+    step_ends_at="f8",  # private
 )  # fmt: skip
+SNAPSHOT = _record(
+    waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
+    context_tokens="i8", kv_used_blocks="i8",
+)  # fmt: skip
+
+# How the router looks at engines.
+ROUTER = _record(
+    sees="i8",  # sum of SEES_* (agentctl.sim.sight)
+    interval="f8", delay="f8",  # of engine metrics; interval 0: always fresh
+    next_publish="i8",  # its number
+    index_delay="f8",
+    first_late="i8", n_late="i8",  # announcements under way, a ring
+    lost_late="i8",  # ... for which there was no room (then the run is void)
+)  # fmt: skip
+# What one gateway knows of one engine by itself.
+ROUTE = _record(
+    inflight_requests="i8", inflight_prefill_tokens="i8", hit_tokens="i8",
+    sent_requests="i8", sent_tokens="i8",  # ever
+    unpublished_requests="i8", unpublished_tokens="i8",
+    active_blocks="i8",  # with the request at hand
+    n_active="i8",  # distinct prompt blocks of its requests in flight
+    first_active="i8",  # of these requests
+)  # fmt: skip
+SENT = _record(requests="i8", tokens="i8")
+# What requests in flight cover of a line.
+COVER = _record(length="i4", n_longest="i4")  # blocks; requests that cover so many
+LATE = _record(at="f8", engine="i4", line="i4", held="i4")
+MAX_LATE = 1 << 20
 
 # A request and what became of it; counts are tokens unless named.
 JOB = _record(
@@ -71,6 +100,7 @@ JOB = _record(
     priority="i8",
     owed="i8",  # its part of the engine's pending prefill
     dispatch_hit="i8",  # by the router's index, when it was sent
+    gateway="i8", previous_active="i8", next_active="i8",
     # the outcome; NaN, -1 and 0 stand for what a rejected request lacks
     done="?", engine="i8", arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i8",
     prefilled="i8", preemptions="i8",
@@ -104,9 +134,12 @@ LINE = _record(
 
 RANGE = _record(line="i8", length="i8")
 
-# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, the engine that
-# the router chose last, and holds for which there was no room (then the run is void).
-CLOCK, N_HOLDS, FREE_HOLD, ENDED, LAST_CHOSEN, LOST_HOLDS = range(6)
+# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, and holds for
+# which there was no room (then the run is void).
+CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS = range(5)
+
+
+EVERYTHING = Sight()
 
 
 class State(NamedTuple):
@@ -121,6 +154,14 @@ class State(NamedTuple):
     path: NDArray  # RANGE, of all requests
     counts: NDArray[np.int64]
     ended: NDArray[np.int64]  # scratch
+    router: NDArray  # ROUTER, one record
+    routes: NDArray  # ROUTE [gateway, engine]
+    last_chosen: NDArray[np.int64]  # [gateway] engine of its previous decision, NONE
+    memory: NDArray[np.float64]  # [gateway, place] the policy's own
+    published: NDArray  # SNAPSHOT [publish mod their number, engine]
+    sent: NDArray  # SENT [publish mod their number, gateway, engine]
+    cover: NDArray  # COVER [gateway, line, engine]; a line only, where nobody asks
+    late: NDArray  # LATE, a ring
 
 
 def make_limits(cluster: Cluster) -> NDArray:
@@ -139,7 +180,7 @@ def make_limits(cluster: Cluster) -> NDArray:
     return _attributes(limits)
 
 
-def make_state(limits: NDArray, content: Content, requests: Requests) -> State:
+def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sight = EVERYTHING) -> State:
     """An idle cluster before the first request."""
     n, k, seqs = requests.arrival.size, limits.size, int(limits["max_num_seqs"].max())
     engines = np.zeros(k, ENGINE)
@@ -159,7 +200,7 @@ def make_state(limits: NDArray, content: Content, requests: Requests) -> State:
     jobs["priority"] = requests.priority
     jobs["path_start"] = jobs["path_at"] = content.start[:-1]
     jobs["path_stop"] = content.start[1:]
-    for name in ("top", "next_waiting", "engine"):
+    for name in ("top", "next_waiting", "engine", "previous_active", "next_active"):
         jobs[name] = NONE
     for name in ("arrival", "scheduled", "first_token", "finish"):
         jobs[name] = np.nan
@@ -169,13 +210,31 @@ def make_state(limits: NDArray, content: Content, requests: Requests) -> State:
     path["line"], path["length"] = content.line, content.length
     # untouched memory costs nothing
     holds = np.empty(min(int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64, MAX_HOLDS), HOLD)
-    counts = np.zeros(6, np.int64)
-    counts[[FREE_HOLD, LAST_CHOSEN]] = NONE
+    counts = np.zeros(5, np.int64)
+    counts[FREE_HOLD] = NONE
     return State(
         limits, _attributes(engines), _attributes(jobs), np.full((k, seqs), NONE),
         np.zeros((k, seqs), np.int64), _attributes(runs), _attributes(holds), _attributes(lines),
-        _attributes(path), counts, np.empty(seqs, np.int64),
+        _attributes(path), counts, np.empty(seqs, np.int64), *_make_router(sight, content.n_lines, k),
     )  # fmt: skip
+
+
+def _make_router(sight: Sight, n_lines: int, n_engines: int) -> list[NDArray]:
+    router, g = np.zeros(1, ROUTER), sight.gateways
+    router["sees"], router["index_delay"] = sight.sees, sight.index_delay_s
+    router["interval"], router["delay"] = sight.metrics_interval_s, sight.metrics_delay_s
+    n_published = 2
+    if sight.metrics_interval_s:
+        n_published += math.ceil(sight.metrics_delay_s / sight.metrics_interval_s)
+    routes = np.zeros((g, n_engines), ROUTE)
+    routes["first_active"] = NONE
+    n_covered = n_lines if sight.sees & SEES_ACTIVE else 1
+    records = (
+        router, routes, np.full(g, NONE), np.zeros((g, sight.memory)),
+        np.zeros((n_published, n_engines), SNAPSHOT), np.zeros((n_published, g, n_engines), SENT),
+        np.zeros((g, n_covered, n_engines), COVER), np.empty(MAX_LATE if sight.index_delay_s else 1, LATE),
+    )  # fmt: skip
+    return [_attributes(array) if array.dtype.fields else array for array in records]
 
 
 def _attributes(records: NDArray) -> NDArray:

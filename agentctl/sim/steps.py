@@ -148,10 +148,14 @@ def settle(s, e, now):
         return 0
     ended = steps_ended(engine, now)
     between = ended > 0 and step_end(engine, ended) == now
-    _begin(s, e, ended)
     newly = ended - engine.run_ended
+    if s.router[0].index_delay > 0:  # it matters which step an announcement is of
+        for n in range(engine.run_ended + 1, ended):
+            _begin(s, e, n)
+            announce(s, e, step_end(engine, n))
+    _begin(s, e, ended)
     if newly:
-        announce(s, e)
+        announce(s, e, step_end(engine, ended))
     _begin(s, e, min(ended if between else ended + 1, steps))
     engine.run_ended = ended
     engine.settled_until = now if between else step_end(engine, ended + 1)

@@ -1,7 +1,9 @@
 """What a router can see at the moment it places one request.
 
-Arrays have one value per engine. Engine metrics are those of the last publish (always fresh for now), the
-router's own counters are exact. Never an engine's private state, never the future.
+Arrays have one value per engine. Engine metrics (waiting to kv_used) are those of the last publish that this
+gateway sees, the gateway's own counters are exact, hits are what its index believes (agentctl.sim.router).
+Never an engine's private state, never the future; policies that need those are named `oracle-...`. What a
+policy does not name in its `sees` may stand at any value.
 """
 
 from __future__ import annotations
@@ -25,10 +27,19 @@ class View(NamedTuple):
     kv_used_blocks           blocks of running requests, the batch in flight included
     hit_tokens               prompt tokens of this request that the engine holds: whole blocks, at most
                              prompt - 1. Blocks appear, and evicted ones vanish, at the end of the batch
-    inflight_requests        the router's own: sent and not finished
-    inflight_prefill_tokens  the router's own: uncached tokens (hit at dispatch) until the first token
+    inflight_requests        the gateway's own: sent and not finished
+    inflight_prefill_tokens  the gateway's own: uncached tokens (hit at dispatch) until the first token
     expected_hit             tokens of this request that its session should find: whole blocks of the prefix
                              parent's prompt and output, at most the prompt; 0 in a first turn
+    unpublished_requests     the gateway's own: sent since the metrics it sees were published; 0 when fresh
+    unpublished_tokens       uncached tokens (hit at dispatch) of those
+    published_at             instant of those metrics; -inf before the first
+    active_blocks            distinct whole prompt blocks of the gateway's requests in flight, this one added
+    memory                   the policy's own numbers in this gateway, zeros at first; the policy changes them
+    step_ends_at             private: end of the batch or step in flight, infinite when idle
+    block_tokens             tokens per block of the engines
+    path                     ranges (line, length) of all requests' blocks; this one's are path_start to
+                             path_stop - 1, its first prompt // block_tokens blocks being the prompt's
     """
 
     now: float
@@ -45,3 +56,13 @@ class View(NamedTuple):
     inflight_requests: NDArray[np.int64]
     inflight_prefill_tokens: NDArray[np.int64]
     expected_hit: int
+    unpublished_requests: NDArray[np.int64]
+    unpublished_tokens: NDArray[np.int64]
+    published_at: float
+    active_blocks: NDArray[np.int64]
+    memory: NDArray[np.float64]
+    step_ends_at: NDArray[np.float64]
+    block_tokens: int
+    path: NDArray
+    path_start: int
+    path_stop: int

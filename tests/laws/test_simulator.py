@@ -14,7 +14,7 @@ from oracles.random_clusters import Case, cases, cluster_of, make_case, workload
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
 
 from agentctl.errors import ConfigError, UsageError
-from agentctl.sim import driver, loop
+from agentctl.sim import driver, loop, router
 from agentctl.sim.driver import simulate
 
 QUIET = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -28,9 +28,10 @@ LEAST = SimpleNamespace(
 STICKY = SimpleNamespace(
     name="sticky", my=None, choose=lambda view, requests, r, my: int(np.argmax(view.hit_tokens))
 )
+LOOK = router.look
 REAL = {
     name: from_python(getattr(loop, name))
-    for name in ("next_time", "pop", "_receive", "_start_idle", "_finish_batches", "send")
+    for name in ("next_time", "pop", "_receive", "_start_idle", "_finish_batches", "send", "publish")
 }
 POLICIES = st.sampled_from([SPREAD, LEAST, STICKY])
 
@@ -66,7 +67,7 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
 
     def look(s, arrivals, *who):
         check_clock(arrivals.now[0])
-        view = loop.look(s, arrivals, *who)
+        view = LOOK(s, arrivals, *who)
         books.check(s)
         return view
 
@@ -75,7 +76,7 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
         books.check(s)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("next_time", "pop", "_receive"):
+        for name in ("next_time", "pop", "_receive", "publish"):
             patch.setattr(loop, name, REAL[name])
         patch.setattr(loop, "_start_idle", start_idle)
         patch.setattr(loop, "_finish_batches", finish_batches)

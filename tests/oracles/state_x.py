@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from agentctl.sim.state import RANGE
 from agentctl.sim.view import View
 
 A, B, C, D = range(4)
@@ -13,7 +14,11 @@ def view_of(**fields):
     n = max([len(value) for value in fields.values() if isinstance(value, list)], default=4)
     zeros = {name: np.zeros(n, dtype=np.int64) for name in View._fields}
     arrays = {k: np.array(v) if isinstance(v, list) else v for k, v in fields.items()}
-    scalars = {"now": 0.0, "seed": 0, "last_chosen": -1, "expected_hit": 0}
+    scalars = {
+        "now": 0.0, "seed": 0, "last_chosen": -1, "expected_hit": 0, "published_at": 0.0,
+        "memory": np.zeros(0), "step_ends_at": np.full(n, np.inf), "block_tokens": 16,
+        "path": np.zeros(0, RANGE).view(np.recarray), "path_start": 0, "path_stop": 0,
+    }  # fmt: skip
     return View(**{**zeros, **scalars, **arrays})
 
 

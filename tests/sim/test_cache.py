@@ -95,7 +95,7 @@ class Both:
         for name, copies in self.judge.events:
             self.announced[name] = self.announced.get(name, 0) + copies
         self.judge.events = []
-        announce(self.s, E)
+        announce(self.s, E, 0.0)
 
     def check(self) -> None:
         engine, lines = self.s.engines[E], self.s.lines[:, E]

@@ -40,6 +40,7 @@ def recorded(choose, seen):
         plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in (view._asdict() if hasattr(view, "_asdict") else vars(view)).items()
+            if name in (*SIGNALS, "now", "last_chosen", "expected_hit", "kv_total_blocks", "seed")
         }
         seen.append((r, plain))
         return choose(view, r)

@@ -1,0 +1,160 @@
+"""What a gateway of the router knows when it places a request.
+
+Its own counters are exact. Engine metrics are those of the last publish: every `interval` seconds engines
+publish the state after what ended at that instant and before anything arrives, which gateways see `delay`
+later; interval 0 is always fresh. The precise prefix index hears of blocks `index_delay` after the end of
+the batch that computed or evicted them. Arrivals are spread over gateways by a hash of the request.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from agentctl.sim.active import count_active
+from agentctl.sim.hashing import tie_hash
+from agentctl.sim.jit import kernel
+from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS, SEES_UNPUBLISHED
+from agentctl.sim.view import View
+
+
+@njit(cache=True, nogil=True)
+def look(s, arrivals, requests, r, seed, settle):
+    """What the router sees for request r at this instant. Its arrays are the state's own, not copies."""
+    now, job = arrivals.now[0], s.jobs[r]
+    number = _survey(s, r, now, seed, settle)
+    g, router = job.gateway, s.router[0]
+    seen, routes = s.published[_row(s, number)], s.routes[g]
+    published_at = now if router.interval == 0 else number * router.interval if number >= 0 else -math.inf
+    return View(
+        now, seed, s.last_chosen[g], seen.waiting_requests, seen.running_requests,
+        seen.pending_prefill_tokens, seen.pending_prefill_pairs, seen.context_tokens, seen.kv_used_blocks,
+        s.engines.kv_total_blocks, routes.hit_tokens, routes.inflight_requests,
+        routes.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], job.prompt),
+        routes.unpublished_requests, routes.unpublished_tokens, published_at, routes.active_blocks,
+        s.memory[g], s.engines.step_ends_at, s.limits[0].block_tokens, s.path, job.path_start, job.path_stop,
+    )  # fmt: skip
+
+
+@kernel
+def _survey(s, r, now, seed, settle):
+    """Bring what the policy asks for up to this instant; returns the number of the publish it sees."""
+    router = s.router[0]
+    g = tie_hash(seed, r) % s.last_chosen.size
+    s.jobs[r].gateway = g
+    if router.sees & (SEES_PROGRESS | SEES_HITS | SEES_STEPS):
+        for e in range(s.engines.size):
+            catch_up(s, e, now, settle)
+    number = np.int64(0)
+    if router.interval == 0:
+        _take(s, 0)
+    else:
+        number = min(math.floor((now - router.delay) / router.interval), router.next_publish - 1)
+    if router.sees & SEES_HITS:
+        hear(s, now)
+        believe(s, r, g, np.int64(0), s.engines.size)
+    if router.sees & SEES_ACTIVE:
+        count_active(s, r, g)
+    if router.sees & SEES_UNPUBLISHED and router.interval > 0:
+        row = _row(s, number)
+        for e in range(s.engines.size):
+            route, sent = s.routes[g, e], s.sent[row, g, e]
+            route.unpublished_requests = route.sent_requests - sent.requests
+            route.unpublished_tokens = route.sent_tokens - sent.tokens
+    if router.sees & SEES_STEPS:
+        for e in range(s.engines.size):
+            engine = s.engines[e]
+            engine.step_ends_at = engine.settled_until if engine.run_steps else engine.ends_at
+    return number
+
+
+@kernel
+def catch_up(s, e, now, settle):
+    if s.engines[e].run_steps and now >= s.engines[e].settled_until:
+        settle(s, e, now)
+
+
+@kernel
+def _row(s, number):
+    """Where publish `number` is kept; the last row stays empty, for a time before the first."""
+    n = s.published.shape[0] - 1
+    return number % n if number >= 0 else np.int64(n)
+
+
+@kernel
+def _take(s, row):
+    """Write down what engines publish now."""
+    for e in range(s.engines.size):
+        engine, seen = s.engines[e], s.published[row, e]
+        seen.waiting_requests = engine.waiting_requests
+        seen.running_requests = engine.running_requests
+        seen.pending_prefill_tokens = engine.pending_prefill_tokens
+        seen.pending_prefill_pairs = engine.pending_prefill_pairs
+        seen.context_tokens = engine.context_tokens
+        seen.kv_used_blocks = engine.kv_total_blocks - engine.n_free
+
+
+@kernel
+def publish(s, now, at_now, settle):
+    """Take the publishes due before `now` (`at_now`: and the one due now), as far as anyone will see them."""
+    router = s.router[0]
+    seen_next = max(math.floor((now - router.delay) / router.interval) - 1, 0)
+    router.next_publish = max(router.next_publish, seen_next)
+    while True:
+        at = router.next_publish * router.interval
+        if at > now or (at == now and not at_now):
+            return
+        for e in range(s.engines.size):
+            catch_up(s, e, at, settle)
+        row = _row(s, router.next_publish)
+        _take(s, row)
+        for g in range(s.routes.shape[0]):
+            for e in range(s.engines.size):
+                s.sent[row, g, e].requests = s.routes[g, e].sent_requests
+                s.sent[row, g, e].tokens = s.routes[g, e].sent_tokens
+        router.next_publish += 1
+
+
+@kernel
+def hear(s, now):
+    """The precise index hears of announcements made `index_delay` ago."""
+    router = s.router[0]
+    while router.n_late:
+        late = s.late[router.first_late]
+        if late.at + router.index_delay > now:
+            return
+        s.lines[late.line, late.engine].known = late.held
+        router.first_late = (router.first_late + 1) % s.late.size
+        router.n_late -= 1
+
+
+@kernel
+def believe(s, r, g, first, stop):
+    """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 by the precise index."""
+    job, routes, size = s.jobs[r], s.routes, s.limits[0].block_tokens
+    for e in range(first, stop):
+        routes[g, e].hit_tokens = 0
+    most, before = (job.prompt - 1) // size, np.int64(0)
+    for at in range(job.path_start, job.path_stop):
+        line, length = s.path[at].line, min(np.int64(s.path[at].length), most - before)
+        any_whole = False
+        for e in range(first, stop):
+            is_there = routes[g, e].hit_tokens == before * size  # the path so far
+            if is_there and s.limits[e].prefix_caching:
+                here = min(np.int64(s.lines[line, e].known), length)
+                routes[g, e].hit_tokens += here * size
+                any_whole = any_whole or here == length
+        before += length
+        if before == most or not any_whole:
+            break
+
+
+@kernel
+def _expected_hit(s, parent, prompt):
+    """Whole blocks of what the prefix parent left, at most the prompt; 0 in a first turn."""
+    if parent < 0:
+        return np.int64(0)
+    size = s.limits[0].block_tokens
+    return min((s.jobs[parent].prompt + s.jobs[parent].output) // size * size, prompt)

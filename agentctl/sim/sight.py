@@ -1,0 +1,54 @@
+"""How far the router's sight is set: by [router] of cluster.toml, and by what its policy asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from agentctl.cluster import Router
+from agentctl.workload import Workload
+
+# Fields of the view that cost time: filled in only for a policy that names one of them in its `sees`.
+SEES_HITS, SEES_PROGRESS, SEES_ACTIVE, SEES_UNPUBLISHED, SEES_STEPS = 1, 2, 4, 8, 16
+SEES_ALL = 31
+COSTLY = {
+    "hit_tokens": SEES_HITS,
+    "context_tokens": SEES_PROGRESS,
+    "kv_used_blocks": SEES_PROGRESS,
+    "active_blocks": SEES_ACTIVE,
+    "unpublished_requests": SEES_UNPUBLISHED,
+    "unpublished_tokens": SEES_UNPUBLISHED,
+    "step_ends_at": SEES_STEPS,
+}
+
+MemorySize = Callable[[int, int, int], int]  # of (requests, sessions, engines)
+
+
+class Sight(NamedTuple):
+    """`sees` is a sum of SEES_*, `memory` the numbers that the policy keeps in each gateway."""
+
+    sees: int = SEES_ALL
+    memory: int = 0
+    gateways: int = 1
+    metrics_interval_s: float = 0.0
+    metrics_delay_s: float = 0.0
+    index_delay_s: float = 0.0
+
+
+def sight_of(
+    router: Router,
+    sees: Collection[str] | None,
+    memory: MemorySize | None,
+    workload: Workload,
+    n_engines: int,
+) -> Sight:
+    """`sees`: fields of the view that the policy reads; None: perhaps all."""
+    size = memory(workload.n_requests, workload.n_sessions, n_engines) if memory else 0
+    return Sight(
+        SEES_ALL if sees is None else sum({COSTLY.get(field, 0) for field in sees}),
+        size,
+        router.gateways,
+        router.metrics_interval_s,
+        router.metrics_delay_s,
+        router.index_delay_s,
+    )
