@@ -18,7 +18,12 @@ SGLANG_KEYS = (
     "chunked_prefill_size", "max_prefill_tokens", "mixed_chunk", "conservativeness", "ignore_eos",
     "page_tokens",
 )  # fmt: skip
+VLLM_KEYS = (
+    "block_tokens", "max_num_batched_tokens", "long_prefill_token_threshold", "reserve_full_prompt",
+    "watermark", "scheduling_policy", "prefill_schedule_interval",
+)  # fmt: skip
 
+SGLANG_SEQS = 2048  # its server's default max_running_requests, unless memory allows for more
 MAX_ENGINES = 65_536  # of one pool; more is a slip of the finger, and memory for each would run out first
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -30,14 +35,16 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 @dataclass(frozen=True)
 class Pool:
-    """Engines of one kind. Limits are named as vLLM names them; defaults are those of vLLM's server.
+    """Engines of one kind. Limits are named as vLLM names them; defaults are those of its scheduler's server.
 
     A pool of another block size than its profile's keeps the memory: kv_blocks is converted, unless given.
+    SGLang's defaults are those of version 0.5.23 on GPUs of 60 to 160 GB. Its pages are blocks here
+    (block_tokens is page_tokens), and max_num_seqs is its max_running_requests.
     """
 
     name: str
     profile: Profile
-    kv_blocks: Annotated[int, Meta(ge=2)]  # as the engine reports it: one block is never usable
+    kv_blocks: Annotated[int, Meta(ge=2)]  # as the engine reports it
     block_tokens: Positive
     role: Literal["both", "prefill", "decode"] = "both"
     engines: Annotated[int, Meta(ge=1, le=MAX_ENGINES)] = 1
@@ -51,15 +58,21 @@ class Pool:
     prefix_caching: bool = True
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     prefill_schedule_interval: Positive = 1
-    chunked_prefill_size: Positive | None = None  # this and the next five: SGLANG_KEYS
-    max_prefill_tokens: Positive | None = None
+    # SGLANG_KEYS
+    chunked_prefill_size: Annotated[int, Meta(ge=-1)] = 8192  # -1 or 0: prompts are never cut
+    max_prefill_tokens: Positive = 16384
     mixed_chunk: bool = False
-    conservativeness: Rate = 1.0
-    ignore_eos: bool = False
-    page_tokens: Positive | None = None
+    conservativeness: Rate = 1.0  # of the admission: more keeps more room for outputs
+    ignore_eos: bool = False  # all outputs reach their maximum: all of it is kept back
+    page_tokens: Positive = 1
     power_cap_w: Rate | None = None
     sm_clock_mhz: Rate | None = None
     price_per_hour: Annotated[float, Meta(ge=0)] | None = None  # of one engine
+
+    @property
+    def usable_blocks(self) -> int:
+        """vLLM sets one block aside."""
+        return self.kv_blocks - (self.scheduler == "vllm")
 
     @property
     def n_gpus(self) -> int:
@@ -170,11 +183,11 @@ def check_simulated(cluster: Cluster) -> None:
         place = f"[pool] {pool.name}"
         if pool.role != "both":
             raise _not_simulated(f'role = "{pool.role}"', place)
-        if pool.scheduler != "vllm":
-            raise _not_simulated(f'scheduler = "{pool.scheduler}"', place)
         for key in ("power_cap_w", "sm_clock_mhz"):
             if getattr(pool, key) is not None:
                 raise _not_simulated(key, place)
+    if len({pool.scheduler for pool in cluster.pools}) > 1:
+        raise _not_simulated("a cluster with both schedulers", "[[pool]]")
     router = cluster.router
     if router.index != "precise" or router.index_params:
         raise _not_simulated("an approximate prefix index", "[router]")
@@ -221,28 +234,45 @@ def _pool(table: Any, place: str, base: Path | None) -> Pool:
 
 def _pool_of(profile: Profile, keys: Mapping[str, Any], place: str) -> Pool:
     """A pool from its own keys and, where it leaves them out, its profile's."""
+    scheduler = keys.get("scheduler", "vllm")
+    others, owner = (VLLM_KEYS, "vllm") if scheduler == "sglang" else (SGLANG_KEYS, "sglang")
+    for key in others:
+        if key in keys:
+            hint = "its blocks are pages: page_tokens" if key == "block_tokens" else None
+            raise ConfigError(f'belongs to scheduler = "{owner}"', place=f"{place} {key}", hint=hint)
+    if scheduler == "sglang":
+        keys = {**keys, "block_tokens": keys.get("page_tokens", 1)}
     for key in ("block_tokens", "max_num_batched_tokens", "max_num_seqs", "max_model_len"):
         value = getattr(profile, key)
         if key not in keys and value is not None:
             keys = {**keys, key: value}
+    if scheduler == "sglang" and "max_num_seqs" not in keys:
+        keys = {**keys, "max_num_seqs": SGLANG_SEQS}
     if "block_tokens" not in keys:
         raise ConfigError("missing, and the profile does not say it", place=f"{place} block_tokens")
     if "kv_blocks" not in keys:
-        if profile.kv_blocks is None or profile.block_tokens is None:
-            raise ConfigError(
-                "missing, and the profile does not say it",
-                place=f"{place} kv_blocks",
-                hint="the engine prints its number of KV blocks at start",
-            )
-        given = keys["block_tokens"]
-        same_size = not isinstance(given, int) or given == profile.block_tokens
-        blocks = profile.kv_blocks if same_size else profile.kv_blocks * profile.block_tokens // max(given, 1)
-        keys = {**keys, "kv_blocks": blocks}
+        keys = {**keys, "kv_blocks": _profile_blocks(profile, keys["block_tokens"], place)}
     pool = build(Pool, {**keys, "profile": profile}, place)
-    for key in SGLANG_KEYS:
-        if key in keys and pool.scheduler != "sglang":
-            raise ConfigError('belongs to scheduler = "sglang"', place=f"{place} {key}")
+    if pool.scheduler == "sglang" and max(pool.chunked_prefill_size, 0) % pool.page_tokens:
+        raise ConfigError(
+            f"is {pool.chunked_prefill_size}",
+            place=f"{place} chunked_prefill_size",
+            expected=f"a multiple of page_tokens ({pool.page_tokens}), as SGLang demands",
+        )
     return pool
+
+
+def _profile_blocks(profile: Profile, block_tokens: Any, place: str) -> int:
+    """The profile's KV pool in blocks of `block_tokens` (whose type is not checked yet)."""
+    if profile.kv_blocks is None or profile.block_tokens is None:
+        raise ConfigError(
+            "missing, and the profile does not say it",
+            place=f"{place} kv_blocks",
+            hint="the engine prints its number of KV blocks at start",
+        )
+    if not isinstance(block_tokens, int) or block_tokens == profile.block_tokens:
+        return profile.kv_blocks
+    return profile.kv_blocks * profile.block_tokens // max(block_tokens, 1)
 
 
 def _list(tables: Mapping[str, Any], key: str, file: str) -> list[Any]:

@@ -70,6 +70,10 @@ def with_batch_time(**keys):
     return {**SMALL, "pool": [pool]}
 
 
+def with_sglang(**keys):
+    return with_pool(scheduler="sglang", **keys)
+
+
 def test_every_key_of_the_contract_is_read():
     cluster = parse_cluster(tomllib.loads(FULL), "c.toml")
     pool = cluster.pools[0]
@@ -93,6 +97,21 @@ def test_another_block_size_keeps_the_memory():
     pool = parse_cluster(with_pool(block_tokens=64), "c.toml").pools[0]
     profile = load_profile("h100-qwen3-8b")
     assert pool.kv_blocks == profile.kv_blocks * profile.block_tokens // 64
+
+
+def test_an_sglang_pool_counts_pages_and_has_its_own_servers_defaults():
+    pool = parse_cluster(with_sglang(), "c.toml").pools[0]
+    profile = load_profile("h100-qwen3-8b")
+    assert (pool.block_tokens, pool.page_tokens) == (1, 1)
+    assert pool.kv_blocks == pool.usable_blocks == profile.kv_blocks * profile.block_tokens
+    assert (pool.chunked_prefill_size, pool.max_prefill_tokens, pool.max_num_seqs) == (8192, 16384, 2048)
+    assert (pool.mixed_chunk, pool.conservativeness, pool.ignore_eos) == (False, 1.0, False)
+    keys = {"page_tokens": 16, "kv_blocks": 500, "chunked_prefill_size": -1, "max_prefill_tokens": 4096,
+            "mixed_chunk": True, "conservativeness": 0.5, "ignore_eos": True, "max_num_seqs": 64}  # fmt: skip
+    pool = parse_cluster(with_sglang(**keys), "c.toml").pools[0]
+    assert {key: getattr(pool, key) for key in keys} == keys
+    assert pool.block_tokens == 16
+    check_simulated(parse_cluster(with_sglang(**keys), "c.toml"))
 
 
 def test_own_keys_win_over_the_profile():
@@ -127,6 +146,14 @@ def test_every_preset_loads_and_says_where_its_numbers_come_from():
         (with_pool(role="decoder"), "c.toml: [pool] role", "expected both or prefill or decode"),
         (with_pool(watermark=float("nan")), "c.toml: [pool] watermark", "finite"),
         (with_pool(page_tokens=1), "c.toml: [pool] page_tokens", "sglang"),
+        (with_sglang(watermark=0.1), "c.toml: [pool] watermark", "vllm"),
+        (with_sglang(block_tokens=16), "c.toml: [pool] block_tokens", "page_tokens"),
+        (
+            with_sglang(chunked_prefill_size=100, page_tokens=16),
+            "c.toml: [pool] chunked_prefill_size",
+            "multiple",
+        ),
+        (with_sglang(conservativeness=0.0), "c.toml: [pool] conservativeness", "> 0"),
         (with_pool(profile="h100-qwen"), "profile h100-qwen", "did you mean `h100-qwen3-8b`?"),
         (with_pool(profile=7), "c.toml: [pool] profile", "is not a string"),
         (with_batch_time(b_past=1e-9), "c.toml: [pool.batch_time] b_past", "hinge"),
@@ -161,7 +188,7 @@ def test_a_pool_without_kv_blocks_anywhere_names_the_key():
     "change",
     [
         {"pool": [{**SMALL["pool"][0], "role": "prefill"}]},
-        {"pool": [{**SMALL["pool"][0], "scheduler": "sglang"}]},
+        {"pool": [SMALL["pool"][0], {**SMALL["pool"][0], "name": "other", "scheduler": "sglang"}]},
         {"pool": [{**SMALL["pool"][0], "power_cap_w": 400}]},
         {"router": {"index": "approximate"}},
         {"network": {"bytes_per_s": 1e9}},

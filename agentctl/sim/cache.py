@@ -89,7 +89,7 @@ def _append(s, e, x):
 
 
 @kernel
-def _tell(s, e, line):
+def tell(s, e, line):
     """The router's index will hear of this line when the batch ends."""
     engine = s.engines[e]
     if np.int64(s.lines[line, e].news) == NO_NEWS:
@@ -158,7 +158,7 @@ def _shrink(s, e, line):
         y = run.sibling
     if held != np.int64(s.lines[line, e].held):
         s.lines[line, e].held = held
-        _tell(s, e, line)
+        tell(s, e, line)
 
 
 # Using what is there
@@ -274,12 +274,12 @@ def cache_blocks(s, e, line, low, high, top):
             run.high, run.part = high, NONE
             holds[top].high = high
             s.lines[line, e].held = high
-            _tell(s, e, line)
+            tell(s, e, line)
             return top
     x = _new_run(s, e, line, low, high, np.int64(1))
     if high > np.int64(s.lines[line, e].held):
         s.lines[line, e].held = high
-        _tell(s, e, line)
+        tell(s, e, line)
     return push(s, x, high, top)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import AgentctlError, ConfigError, UsageError
-from agentctl.sim import scheduler
+from agentctl.sim import scheduler, sglang
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.sight import sight_of
-from agentctl.sim.state import ENDED, LOST_HOLDS, State, make_limits, make_state
+from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, State, make_limits, make_state
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
 
@@ -115,6 +115,11 @@ def _replay(
             f"more than {s.late.size:,} announcements of blocks are under way to the router at once",
             expected="a smaller index_delay_s",
         )
+    if s.counts[OUT_OF_KV]:
+        raise AgentctlError(
+            "an SGLang engine found no KV in the middle of a batch, where it would stop",
+            hint="more kv_blocks, more conservativeness, or no mixed_chunk",
+        )
     assert s.counts[ENDED] == n, "every request ends in exactly one state"
 
 
@@ -159,8 +164,9 @@ def _refuse(s: State, policy: Policy, r: int, answer: Any) -> None:
 
 
 def rules_of(cluster: Cluster) -> Rules:
-    """How the engines of this cluster work."""
-    return Rules(scheduler.start, scheduler.finish, scheduler.settle)
+    """How the engines of this cluster work; all have one scheduler."""
+    module = sglang if cluster.pools[0].scheduler == "sglang" else scheduler
+    return Rules(module.start, module.finish, module.settle)
 
 
 def common_block(cluster: Cluster) -> int:

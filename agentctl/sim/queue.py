@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentctl.sim.holding import blocks_for
 from agentctl.sim.jit import kernel
 from agentctl.sim.state import NONE
 
@@ -18,12 +17,7 @@ def is_decode(job):
 @kernel
 def fits(limits, prompt, output):
     """Whether an engine with these limits can ever serve a request of this size."""
-    size, usable = limits.block_tokens, limits.usable_blocks
-    if prompt + output > limits.max_model_len:
-        return False
-    if blocks_for(prompt, size) + limits.watermark_blocks > usable:
-        return False
-    return blocks_for(prompt + output - 1, size) <= usable
+    return prompt <= limits.most_prompt and prompt + output <= limits.most_tokens
 
 
 @kernel
@@ -38,13 +32,13 @@ def enqueue(s, e, r, hit):
 
 @kernel
 def wait_in(s, e, r):
-    """At the end of the queue; a preempted request in front; under priority where it belongs."""
+    """At the end of the queue; vLLM's preempted requests in front; under priority where it belongs."""
     engine, limit, job, jobs = s.engines[e], s.limits[e], s.jobs[r], s.jobs
     before, then = NONE, engine.first_waiting
     if limit.by_priority:
         while then != NONE and not _goes_before(s, r, then):
             before, then = then, jobs[then].next_waiting
-    elif job.preemptions == 0:
+    elif job.preemptions == 0 or limit.is_sglang:
         before, then = engine.last_waiting, NONE
     job.next_waiting = then
     if before == NONE:
@@ -69,6 +63,17 @@ def _goes_before(s, a, b):
 
 
 @kernel
+def leave_queue(s, e):
+    """The first waiting request is admitted."""
+    engine = s.engines[e]
+    engine.first_waiting = s.jobs[engine.first_waiting].next_waiting
+    if engine.first_waiting == NONE:
+        engine.last_waiting = NONE
+    engine.n_waiting -= 1
+    engine.waiting_requests -= 1
+
+
+@kernel
 def owe(s, e, r, tokens):
     """What the router may know of the prefill that r still needs."""
     engine, job = s.engines[e], s.jobs[r]
@@ -85,3 +90,23 @@ def owe_rest(s, e, r):
     job = s.jobs[r]
     left = job.prompt + job.emitted - job.computed
     owe(s, e, r, np.int64(0) if is_decode(job) else left)
+
+
+@kernel
+def apply(s, e, r, tokens, now):
+    """The batch has run: `tokens` of r computed, and one emitted when nothing is left."""
+    engine, job = s.engines[e], s.jobs[r]
+    was_decode = is_decode(job)
+    if not was_decode:
+        job.prefilled += tokens
+    job.computed += tokens
+    length = job.prompt + job.emitted
+    if not was_decode:
+        owe_rest(s, e, r)
+    if job.computed < length:
+        return
+    job.emitted += 1
+    engine.context_tokens += 1
+    if job.emitted == 1:
+        job.first_token = now
+        s.routes[job.gateway, e].inflight_prefill_tokens -= job.prompt - job.dispatch_hit

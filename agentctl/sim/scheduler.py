@@ -15,8 +15,7 @@ import numpy as np
 from agentctl.sim.cache import announce
 from agentctl.sim.holding import allocate, blocks_for, give_back, has_room, look_up, use_path
 from agentctl.sim.jit import entry, kernel
-from agentctl.sim.queue import is_decode, owe, owe_rest, wait_in
-from agentctl.sim.state import NONE
+from agentctl.sim.queue import apply, is_decode, leave_queue, owe, owe_rest, wait_in
 from agentctl.sim.steps import repeat, set_end, settle, time_batch
 
 
@@ -159,11 +158,7 @@ def _admit(s, e, budget, n_planned, now):
         if math.isnan(job.scheduled):
             job.scheduled, job.hit = now, hit * size
         owe_rest(s, e, r)
-        engine.first_waiting = job.next_waiting
-        if engine.first_waiting == NONE:
-            engine.last_waiting = NONE
-        engine.n_waiting -= 1
-        engine.waiting_requests -= 1
+        leave_queue(s, e)
         i = engine.n_running
         s.running[e, i], s.planned[e, i] = r, tokens
         engine.n_running += 1
@@ -190,7 +185,7 @@ def finish(s, e, now):
             job.computed += steps
             job.emitted += steps
         elif s.planned[e, i]:
-            _apply(s, e, r, s.planned[e, i], now)
+            apply(s, e, r, s.planned[e, i], now)
         if job.emitted == job.output:
             ended[n_ended] = r
             n_ended += 1
@@ -206,23 +201,3 @@ def finish(s, e, now):
     engine.run_steps = 0
     engine.ends_at = math.inf
     return n_ended
-
-
-@kernel
-def _apply(s, e, r, tokens, now):
-    """The batch has run: `tokens` of r computed, and one emitted when nothing is left."""
-    engine, job = s.engines[e], s.jobs[r]
-    was_decode = is_decode(job)
-    if not was_decode:
-        job.prefilled += tokens
-    job.computed += tokens
-    length = job.prompt + job.emitted
-    if not was_decode:
-        owe_rest(s, e, r)
-    if job.computed < length:
-        return
-    job.emitted += 1
-    engine.context_tokens += 1
-    if job.emitted == 1:
-        job.first_token = now
-        s.routes[job.gateway, e].inflight_prefill_tokens -= job.prompt - job.dispatch_hit

@@ -22,6 +22,7 @@ NONE = -1
 NO_NEWS = -2
 NO_LIMIT = 1 << 60
 MAX_HOLDS = 1 << 26
+FIRST_RATIO = 0.7  # SGLang's new-token ratio, before conservativeness (srt/environ.py)
 
 
 def _record(**fields: str) -> np.dtype:
@@ -31,9 +32,13 @@ def _record(**fields: str) -> np.dtype:
 # What engines were started with; names as in cluster.toml, and the coefficients of BatchTime.
 LIMITS = _record(
     usable_blocks="i8", block_tokens="i8", max_num_batched_tokens="i8", max_num_seqs="i8",
-    max_model_len="i8",  # NO_LIMIT: none
+    most_prompt="i8", most_tokens="i8",  # of a request, and with its output, that can ever be served
     long_prefill_token_threshold="i8", reserve_full_prompt="?", watermark_blocks="i8", prefix_caching="?",
     by_priority="?", prefill_schedule_interval="i8",
+    is_sglang="?",
+    chunked_prefill_size="i8",  # NO_LIMIT: prompts are never cut
+    max_prefill_tokens="i8", mixed_chunk="?", ignore_eos="?",
+    first_ratio="f8",  # new-token ratio to start with
     **{name: "f8" for name in BatchTime._fields if name != "model"},
 )  # fmt: skip
 
@@ -51,8 +56,18 @@ ENGINE = _record(
     settled_until="f8",  # before this instant nothing of the run is new
     # blocks
     n_free="i8", oldest="i8", newest="i8",  # the queue of free runs
-    first_slot="i8",  # free slot for a run
+    first_slot="i8",  # free slot for a run, or a piece
     first_news="i8",  # line of which the router's index must hear
+    # SGLang's (agentctl.sim.sglang)
+    n_decoding="i8", n_prefilling="i8", unnoticed="i8",  # requests
+    chunked="i8",  # request whose prompt is partly computed, NONE
+    is_full="?",
+    ratio="f8",
+    batch_ended="f8",  # when the last batch did
+    chunk_left="i8", input_left="i8", reserved="f8", reserved_now="i8",  # of the batch that is being planned
+    n_unused="i8",  # pages; n_free counts those that can be evicted too
+    n_slots="i8",  # pieces ever in use
+    n_leaves="i8",  # in the heap of those that can be evicted
     # what an engine publishes: agentctl.sim.view says what each counts
     waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
     context_tokens="i8", kv_total_blocks="i8",
@@ -95,7 +110,7 @@ JOB = _record(
     n_blocks="i8", n_named="i8",  # blocks taken; of these, with content
     path_at="i8", path_offset="i8",  # where its next block without content lies: range, and place in it
     path_start="i8", path_stop="i8",  # its ranges in `path`
-    top="i8",  # of its stack of holds
+    top="i8",  # of its stack of holds; SGLang: the piece where its part of the tree ends
     next_waiting="i8",
     priority="i8",
     owed="i8",  # its part of the engine's pending prefill
@@ -117,6 +132,18 @@ RUN = _record(
     part="i8",  # the run that continues this one since it was cut, NONE
 )  # fmt: skip
 
+# Consecutive pages of a line in SGLang's radix tree (agentctl.sim.sglang_tree).
+PIECE = _record(
+    line="i8", low="i8", high="i8",  # pages low .. high - 1 of the line
+    parent="i8",  # piece above, NONE; a free slot is chained by it
+    below="i8",  # the piece that continues the same node of the radix tree, NONE
+    n_children="i8",
+    pins="i8",  # requests that end here, and children in use
+    used="i8",  # when; that of a piece with children is not up to date
+    place="i8",  # in the heap of leaves, NONE
+    leaf="i8",  # entry of this number of the heap
+)  # fmt: skip
+
 # What a request uses: an entry of its stack.
 HOLD = _record(
     run="i8",
@@ -126,7 +153,7 @@ HOLD = _record(
 
 # What an engine has of a line; small, because there are as many as lines times engines.
 LINE = _record(
-    first_run="i4",
+    first_run="i4",  # SGLang: its last piece
     held="i4",  # blocks of the line that are there
     known="i4",  # ... as announced to the router
     news="i4",  # next line with news; NO_NEWS: none
@@ -134,9 +161,10 @@ LINE = _record(
 
 RANGE = _record(line="i8", length="i8")
 
-# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, and holds for
-# which there was no room (then the run is void).
-CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS = range(5)
+# Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, holds for which
+# there was no room, and batches that found no KV where SGLang would stop (with either of the two the run is
+# void).
+CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS, OUT_OF_KV = range(6)
 
 
 EVERYTHING = Sight()
@@ -149,6 +177,7 @@ class State(NamedTuple):
     running: NDArray[np.int64]  # [engine, place], in scheduling order
     planned: NDArray[np.int64]  # [engine, place] tokens of the batch in flight; 0: not in it
     runs: NDArray  # RUN [engine, slot]
+    nodes: NDArray  # PIECE [engine, slot]
     holds: NDArray  # HOLD, of all engines
     lines: NDArray  # LINE [line, engine]
     path: NDArray  # RANGE, of all requests
@@ -169,33 +198,62 @@ def make_limits(cluster: Cluster) -> NDArray:
     pools = [pool for pool in cluster.pools for _ in range(pool.engines)]
     limits = np.zeros(len(pools), LIMITS)
     for name in ("block_tokens", "max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold",
-                 "reserve_full_prompt", "prefix_caching", "prefill_schedule_interval"):  # fmt: skip
+                 "reserve_full_prompt", "prefix_caching", "prefill_schedule_interval", "max_prefill_tokens",
+                 "mixed_chunk", "ignore_eos", "usable_blocks"):  # fmt: skip
         limits[name] = [getattr(pool, name) for pool in pools]
-    limits["usable_blocks"] = [pool.kv_blocks - 1 for pool in pools]
     limits["watermark_blocks"] = [math.floor(pool.watermark * pool.kv_blocks) for pool in pools]
-    limits["max_model_len"] = [pool.max_model_len or NO_LIMIT for pool in pools]
     limits["by_priority"] = [pool.scheduling_policy == "priority" for pool in pools]
+    limits["is_sglang"] = [pool.scheduler == "sglang" for pool in pools]
+    limits["chunked_prefill_size"] = [
+        pool.chunked_prefill_size if pool.chunked_prefill_size > 0 else NO_LIMIT for pool in pools
+    ]
+    limits["first_ratio"] = [min(FIRST_RATIO * pool.conservativeness, 1.0) for pool in pools]
+    _set_most(limits, np.array([pool.max_model_len or NO_LIMIT for pool in pools]))
     for name in BatchTime._fields[1:]:
         limits[name] = [getattr(pool.profile.batch_time, name) for pool in pools]
     return _attributes(limits)
 
 
+def _set_most(limits: NDArray, max_model_len: NDArray) -> None:
+    """The largest request that can ever be served: vLLM's last token needs no KV; SGLang's admission wants a
+    page more than the request, and something left."""
+    usable, size = limits["usable_blocks"], limits["block_tokens"]
+    sglang = limits["is_sglang"]
+    limits["most_tokens"] = np.minimum(max_model_len, usable * size + np.where(sglang, -size - 1, 1))
+    limits["most_prompt"] = (usable - limits["watermark_blocks"]) * size
+
+
 def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sight = EVERYTHING) -> State:
-    """An idle cluster before the first request."""
-    n, k, seqs = requests.arrival.size, limits.size, int(limits["max_num_seqs"].max())
+    """An idle cluster before the first request. All engines have one scheduler."""
+    k, seqs = limits.size, int(limits["max_num_seqs"].max())
     engines = np.zeros(k, ENGINE)
-    engines["ends_at"] = np.inf
-    for name in ("first_waiting", "last_waiting", "first_news"):
+    engines["ends_at"], engines["batch_ended"] = np.inf, -np.inf
+    for name in ("first_waiting", "last_waiting", "first_news", "first_slot", "chunked"):
         engines[name] = NONE
-    engines["n_free"] = engines["kv_total_blocks"] = limits["usable_blocks"]
-    engines["first_slot"] = 1  # slot 0 holds all free blocks, none with content
-    n_slots = int(limits["usable_blocks"].max()) + 2  # a run has a block at least
-    runs = np.zeros((k, n_slots), RUN)
-    for name in ("line", "previous", "next", "sibling", "part"):
-        runs[name] = NONE
-    runs["next"][:, 1:-1] = np.arange(2, n_slots)
-    runs["high"][:, 0] = limits["usable_blocks"]
-    jobs = np.zeros(n, JOB)
+    for name in ("n_free", "n_unused", "kv_total_blocks"):
+        engines[name] = limits["usable_blocks"]
+    blocks = int(limits["usable_blocks"].max())
+    has_trees = bool(limits["is_sglang"].any())
+    lines = np.zeros((content.n_lines, k), LINE)
+    lines["first_run"], lines["news"] = NONE, NO_NEWS
+    path = np.zeros(content.line.size, RANGE)
+    path["line"], path["length"] = content.line, content.length
+    most_holds = int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64
+    n_holds = 0 if has_trees else min(most_holds, MAX_HOLDS)
+    counts = np.zeros(6, np.int64)
+    counts[FREE_HOLD] = NONE
+    # untouched memory costs nothing: pieces and holds are written when they are used
+    return State(
+        limits, _attributes(engines), _attributes(_make_jobs(content, requests)), np.full((k, seqs), NONE),
+        np.zeros((k, seqs), np.int64), _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
+        _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
+        _attributes(lines), _attributes(path), counts, np.empty(seqs, np.int64),
+        *_make_router(sight, content.n_lines, k),
+    )  # fmt: skip
+
+
+def _make_jobs(content: Content, requests: Requests) -> NDArray:
+    jobs = np.zeros(requests.arrival.size, JOB)
     jobs["prompt"], jobs["output"] = requests.prompt_tokens, requests.output_tokens
     jobs["priority"] = requests.priority
     jobs["path_start"] = jobs["path_at"] = content.start[:-1]
@@ -204,19 +262,22 @@ def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sig
         jobs[name] = NONE
     for name in ("arrival", "scheduled", "first_token", "finish"):
         jobs[name] = np.nan
-    lines = np.zeros((content.n_lines, k), LINE)
-    lines["first_run"], lines["news"] = NONE, NO_NEWS
-    path = np.zeros(content.line.size, RANGE)
-    path["line"], path["length"] = content.line, content.length
-    # untouched memory costs nothing
-    holds = np.empty(min(int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64, MAX_HOLDS), HOLD)
-    counts = np.zeros(5, np.int64)
-    counts[FREE_HOLD] = NONE
-    return State(
-        limits, _attributes(engines), _attributes(jobs), np.full((k, seqs), NONE),
-        np.zeros((k, seqs), np.int64), _attributes(runs), _attributes(holds), _attributes(lines),
-        _attributes(path), counts, np.empty(seqs, np.int64), *_make_router(sight, content.n_lines, k),
-    )  # fmt: skip
+    return jobs
+
+
+def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
+    """Slots for runs of at most so many blocks (a run has a block at least); slot 0 holds all free blocks,
+    none with content. Sets the engines' first slot."""
+    if blocks == 0:
+        return np.zeros((limits.size, 0), RUN)
+    runs = np.zeros((limits.size, blocks + 2), RUN)
+    for name in ("line", "previous", "next", "sibling", "part"):
+        runs[name] = NONE
+    runs["next"][:, 1:-1] = np.arange(2, blocks + 2)
+    runs["high"][:, 0] = limits["usable_blocks"]
+    engines["oldest"] = engines["newest"] = 0
+    engines["first_slot"] = 1
+    return runs
 
 
 def _make_router(sight: Sight, n_lines: int, n_engines: int) -> list[NDArray]:

@@ -97,7 +97,7 @@ def repeat(s, e, budget):
     for i in range(engine.n_running):
         job = jobs[s.running[e, i]]
         steps = min(steps, job.output - job.emitted)
-    steps = _steps_that_fit(s, e, steps)
+    steps = steps_that_fit(s, e, steps)
     if waits and budget > 0 and engine.n_running < limit.max_num_seqs:
         size = limit.block_tokens
         for i in range(engine.n_running):
@@ -108,7 +108,7 @@ def repeat(s, e, budget):
 
 
 @kernel
-def _steps_that_fit(s, e, steps):
+def steps_that_fit(s, e, steps):
     """How many of the steps find their blocks (the first has them already)."""
     engine, size = s.engines[e], s.limits[e].block_tokens
     if engine.n_running * ((steps - 2) // size + 1) <= engine.n_free:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles import books
+from oracles import books, books_sglang
 from oracles.kernels import from_python
 from oracles.random_clusters import Case, cases, cluster_of, make_case, workload_of
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
@@ -36,12 +36,19 @@ REAL = {
 POLICIES = st.sampled_from([SPREAD, LEAST, STICKY])
 
 
+BOTH = st.one_of(cases(), cases(sglang=True))  # schedulers
+
+
+def check_books(s):
+    (books_sglang if s.limits[0].is_sglang else books).check(s)
+
+
 def run(case: Case, policy, **keys):
     return simulate(case.workload, case.cluster, policy, concurrency=case.concurrency, **keys)
 
 
 @QUIET
-@given(cases(), POLICIES)
+@given(BOTH, POLICIES)
 def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, policy):
     """The books are checked after every batch and every arrival, and idle engines before the clock moves."""
     clock = [-math.inf]
@@ -57,23 +64,23 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
             is_busy = engine.ends_at < math.inf
             assert is_busy == bool(engine.n_running or engine.n_waiting), "an engine with work must run"
             assert engine.ends_at >= now
-        books.check(s)
+        check_books(s)
 
     def finish_batches(s, arrivals, now, finish):
         check_clock(now)
         assert now == arrivals.now[0] == min(s.engines["ends_at"].min(), REAL["next_time"](arrivals))
         REAL["_finish_batches"](s, arrivals, now, finish)
-        books.check(s)
+        check_books(s)
 
     def look(s, arrivals, *who):
         check_clock(arrivals.now[0])
         view = LOOK(s, arrivals, *who)
-        books.check(s)
+        check_books(s)
         return view
 
     def send(s, arrivals, *where):
         REAL["send"](s, arrivals, *where)
-        books.check(s)
+        check_books(s)
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("next_time", "pop", "_receive", "publish"):
@@ -87,7 +94,7 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
 
 
 @QUIET
-@given(cases(), POLICIES)
+@given(BOTH, POLICIES)
 def test_every_request_ends_in_exactly_one_state_and_in_order(case, policy):
     out = run(case, policy)
     done = out.done
@@ -103,7 +110,7 @@ def test_every_request_ends_in_exactly_one_state_and_in_order(case, policy):
 
 
 @QUIET
-@given(cases(), POLICIES)
+@given(BOTH, POLICIES)
 def test_prompt_tokens_are_found_or_computed(case, policy):
     """Without a preemption each prompt token is computed exactly once, unless it was found."""
     out, prompt = run(case, policy), case.workload.requests.prompt_tokens
@@ -113,13 +120,13 @@ def test_prompt_tokens_are_found_or_computed(case, policy):
 
 
 @QUIET
-@given(cases(), POLICIES)
+@given(BOTH, POLICIES)
 def test_the_same_seed_gives_the_same_bytes(case, policy):
     assert run(case, policy).table().equals(run(case, policy).table())
 
 
 @QUIET
-@given(cases())
+@given(BOTH)
 def test_with_one_engine_all_policies_agree(case):
     case = make_case(case.requests, case.tokens, case.trace_block, [case.limits[0]], case.concurrency)
     outcomes = [run(case, policy).table() for policy in (SPREAD, LEAST, STICKY)]
@@ -127,7 +134,7 @@ def test_with_one_engine_all_policies_agree(case):
 
 
 @QUIET
-@given(cases())
+@given(BOTH)
 def test_relabelling_engines_changes_nothing_but_their_numbers(case):
     n = len(case.limits)
     mirrored = SimpleNamespace(name="mirrored", my=None, choose=lambda view, requests, r, my: n - 1 - r % n)
@@ -205,7 +212,7 @@ def test_a_request_sent_where_it_never_fits_is_rejected_and_that_was_a_choice():
     assert seen == [-1, 0, 1]
 
 
-@pytest.mark.parametrize("keys", [{"scheduler": "sglang"}, {"role": "prefill"}])
+@pytest.mark.parametrize("keys", [{"role": "prefill"}, {"sm_clock_mhz": 1200}])
 def test_what_is_not_simulated_yet_is_refused_not_ignored(keys):
     workload, cluster = lone()
     other = replace(cluster, pools=(replace(cluster.pools[0], **keys),))

@@ -14,10 +14,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+from oracles import reference_sglang
 from oracles.random_clusters import give_chains, make_case
 from oracles.reference_simulator import AFTER_END, AFTER_START, AT_ARRIVAL, BatchCoefficients, Limits, Request
 
 from agentctl.sim import driver
+
+SGLang = reference_sglang.Limits
 
 CONTEXT_BOUND = BatchCoefficients(
     b0=0.006,
@@ -36,6 +39,8 @@ RUNS = [
     (Limits(200, 4, 64, 6, None, 32, False, 0.05, True, "priority", 2, HOST_BOUND), 8, None),
     (Limits(130, 4, 100, 12, 400, 0, False, 0.02, True, "fcfs", 1, HOST_BOUND), 2, 10),
     (Limits(400, 2, 100, 12, prefix_caching=False, batch_time=CONTEXT_BOUND), None, 6),
+    (SGLang(600, 1, 64, conservativeness=0.02, batch_time=CONTEXT_BOUND), 4, None),
+    (SGLang(34, 16, None, 100, True, 0.02, batch_time=HOST_BOUND), 8, 14),
 ]
 
 HASH_SPREAD = SimpleNamespace(

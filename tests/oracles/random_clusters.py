@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
+from oracles import reference_sglang
 from oracles.reference_simulator import AFTER_END, AFTER_START, AT_ARRIVAL, BatchCoefficients, Limits, Request
 from oracles.tries import plant
 
@@ -40,14 +41,15 @@ def ticks(low: int, high: int, scale: float = TICK) -> st.SearchStrategy[float]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, exact_times: bool = True) -> Case:
+def cases(draw: st.DrawFn, exact_times: bool = True, sglang: bool = False) -> Case:
     block = draw(st.sampled_from([1, 2, 4]))
     trace_block = draw(st.sampled_from([None, block, block, block * 2, block * 4, max(block // 2, 1)]))
     crowded = draw(st.booleans())
-    requests, tokens = draw(_sessions(trace_block, exact_times, crowded))
+    sizes = draw(st.sampled_from([(14, 16), (3, 40)])) if sglang else (14, 16)  # long outputs are retracted
+    requests, tokens = draw(_sessions(trace_block, exact_times, crowded, *sizes))
     concurrency = draw(st.sampled_from([None, None, 1, 2]))
     longest = max(r.prompt + r.output for r in requests)
-    limits = draw(_limits(block, longest, exact_times, crowded))
+    limits = draw((_sglang_limits if sglang else _limits)(block, longest, exact_times, crowded))
     n_engines = 1 if crowded else draw(st.integers(1, 3))
     return make_case(requests, tokens, trace_block, [limits] * n_engines, concurrency)
 
@@ -65,7 +67,12 @@ def make_case(
 
 @st.composite
 def _sessions(
-    draw: st.DrawFn, trace_block: int | None, exact_times: bool, crowded: bool
+    draw: st.DrawFn,
+    trace_block: int | None,
+    exact_times: bool,
+    crowded: bool,
+    most_new: int,
+    most_output: int,
 ) -> tuple[list[Request], list[tuple[int, ...]]]:
     """Sessions of a few turns over shared system prompts: they append, compact, retry, branch, overlap."""
     scale = 2.0**-6 if crowded else 0.25
@@ -91,9 +98,9 @@ def _sessions(
                 base = before[3][: before[2].prompt]
             else:
                 base = before[3][: draw(st.integers(0, before[2].prompt))]
-            n_new = draw(st.integers(0 if base else 1, 14))
+            n_new = draw(st.integers(0 if base else 1, most_new))
             prompt = base + tuple(next(fresh) for _ in range(n_new))
-            output = draw(st.integers(1, 16))
+            output = draw(st.integers(1, most_output))
             whole = prompt + tuple(next(fresh) for _ in range(output))
             release = draw(st.sampled_from([AT_ARRIVAL, AFTER_END, AFTER_END, AFTER_START])) if before else 0
             deps: tuple[int, ...] = ()
@@ -176,6 +183,28 @@ def _limits(draw: st.DrawFn, block: int, longest: int, exact_times: bool, crowde
 
 
 @st.composite
+def _sglang_limits(
+    draw: st.DrawFn, block: int, longest: int, exact_times: bool, crowded: bool
+) -> reference_sglang.Limits:
+    """A request is served when the pool holds a page more than it, and a token."""
+    needed = -(-longest // block) + 2
+    room = st.integers(needed, needed + 4) if crowded else st.integers(max(needed - 2, 2), 3 * needed)
+    return reference_sglang.Limits(
+        kv_blocks=draw(room),
+        block_tokens=block,
+        chunked_prefill_size=draw(st.sampled_from([None, 1000, 16, 8, 4])),
+        max_prefill_tokens=draw(st.sampled_from([1000, 1000, 20, 5])),
+        mixed_chunk=draw(st.booleans()),
+        conservativeness=draw(st.sampled_from([1.0, 0.3, 0.1, 0.01, 2.0])),
+        ignore_eos=draw(st.sampled_from([False, False, True])),
+        max_num_seqs=8 if crowded else draw(st.sampled_from([1, 2, 3, 8])),
+        max_model_len=draw(st.sampled_from([None, None, None, longest, longest - 1])),
+        prefix_caching=draw(st.sampled_from([True, True, True, False])),
+        batch_time=draw(_coefficients(exact_times)),
+    )
+
+
+@st.composite
 def _coefficients(draw: st.DrawFn, exact_times: bool) -> BatchCoefficients:
     """Lockstep, so that steps end when requests arrive, or everything at once."""
     if exact_times and draw(st.booleans()):
@@ -201,6 +230,10 @@ def cluster_of(limits: list[Limits]) -> Cluster:
         c.h0, c.h_seq,
     )  # fmt: skip
     keys = {name: value for name, value in vars(first).items() if name != "batch_time"}
+    if isinstance(first, reference_sglang.Limits):
+        chunk = first.chunked_prefill_size
+        keys |= {"scheduler": "sglang", "page_tokens": first.block_tokens,
+                 "chunked_prefill_size": -1 if chunk is None else chunk}  # fmt: skip
     return Cluster((Pool(name="main", profile=Profile(batch_time), engines=len(limits), **keys),))
 
 
