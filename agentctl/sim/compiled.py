@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import config, njit, typeof, types
 from numba.extending import is_jitted
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from agentctl.sim.arrivals import Arrivals
+from agentctl.sim.bound import bind
 from agentctl.sim.loop import advance, send
 from agentctl.sim.router import look
 from agentctl.sim.state import ENDED, State
@@ -104,32 +104,14 @@ def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
     )
 
 
-@cache
-def _bound(choose: Any, params: Any, chooser: Any) -> Any:
-    """`choose` with its parameters taken from an array."""
-    n = len(params._fields)
-    if n == 0:
-
-        def bound(view, requests, r, my):  # type: ignore[no-untyped-def]
-            return np.int64(choose(view, requests, r, params()))
-    else:
-
-        def bound(view, requests, r, my):  # type: ignore[no-untyped-def]
-            return np.int64(choose(view, requests, r, params(*to_fixed_tuple(my, n))))  # type: ignore[call-arg]
-
-    compiled = njit(nogil=True)(bound)
-    compiled.compile(chooser.args)
-    return compiled
-
-
 def compile_policy(
-    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, choose: Any, my: Any
+    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Any
 ) -> Callable[..., Any]:
-    """A function (seed, until) that goes on with the replay; see `replay`."""
+    """A function (seed, until) that goes on with the replay; see `replay`. Raises as `bind`."""
     loop, chooser = _loop(typeof(s), typeof(arrivals), typeof(requests))
-    params: Any = type(my)
-    bound = _bound(choose, params, chooser)
-    parameters = np.array(my, dtype=np.float64)
+    params: Any = type(policy.my)
+    bound = bind(policy.name, policy.choose, params, chooser)
+    parameters = np.array(policy.my, dtype=np.float64)
     return lambda seed, until: loop(s, arrivals, requests, bound, parameters, *rules, seed, until)
 
 

@@ -11,6 +11,7 @@ from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import AgentctlError, ConfigError, UsageError
 from agentctl.sim import scheduler, sglang
 from agentctl.sim.arrivals import Arrivals, make_arrivals
+from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
 from agentctl.sim.outcome import Outcome
@@ -126,10 +127,13 @@ def _replay(
 def _compiled(
     s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int
 ) -> GoOn:
-    replay = compile_policy(s, arrivals, requests, rules, policy.choose, policy.my)
+    replay = compile_policy(s, arrivals, requests, rules, policy)
 
     def go_on(until: int) -> bool:
-        r, answer = replay(seed, until)
+        try:
+            r, answer = replay(seed, until)
+        except Exception as error:  # whatever a user's function raises
+            raise blame(policy.choose, error) from error
         if r >= 0:
             _refuse(s, policy, r, answer)
         return bool(r == -1)
@@ -146,8 +150,13 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
             if r < 0:
                 return True
             view = look(s, arrivals, requests, r, seed, rules.settle)
-            answer = policy.choose(view, requests, r, policy.my)
-            if not isinstance(answer, int | np.integer) or not 0 <= answer < s.engines.size:
+            try:
+                answer = policy.choose(view, requests, r, policy.my)
+            except Exception as error:  # whatever a user's function raises
+                raise blame(policy.choose, error, r) from error
+            if kind := kind_of(answer):
+                raise wrong_kind(policy.name, kind)
+            if not 0 <= answer < s.engines.size:
                 _refuse(s, policy, r, answer)
             send(s, arrivals, r, int(answer), rules.finish, rules.settle)
         return False
@@ -155,9 +164,9 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
     return go_on
 
 
-def _refuse(s: State, policy: Policy, r: int, answer: Any) -> None:
+def _refuse(s: State, policy: Policy, r: int, answer: int) -> None:
     raise ConfigError(
-        f"chose engine {answer!r} for request {r}",
+        f"chose engine {answer} for request {r}",
         place=f"policy {policy.name}",
         expected=f"a whole number from 0 to {s.engines.size - 1}",
     )

@@ -16,10 +16,10 @@ from numba import njit
 # A kernel that only changes arrays in place needs no reference counts. They cost more than the work: every
 # array of a tuple is counted up and down in every call. Not for functions that return or make arrays.
 _IN_PLACE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-_INTERNAL: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INTERNAL: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 entry = njit(**_IN_PLACE)
-kernel = njit(**_IN_PLACE, **_INTERNAL)
+kernel = njit(**_IN_PLACE, **INTERNAL)
 
 
 def is_compiled_here() -> bool:

@@ -156,7 +156,7 @@ def test_a_request_alone_takes_its_batches_and_nothing_else():
     assert (out.first_token_s[0], out.finish_s[0]) == (2.0**-10, 10 * 2.0**-10)
 
 
-@pytest.mark.parametrize("answer", [-1, 1, 2.0, None])
+@pytest.mark.parametrize("answer", [-1, 1])
 def test_a_policy_that_names_no_engine_is_an_error_with_the_request(answer):
     policy = SimpleNamespace(name="lost", my=None, choose=lambda view, requests, r, my: answer)
     with pytest.raises(
