@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -153,7 +154,10 @@ class Cluster:
 
 
 def load_cluster(path: Path) -> Cluster:
-    """Read cluster.toml; profiles are looked up beside it. Raises ConfigError with `file: [table] key`."""
+    """Read cluster.toml; profiles and policies in files are looked up beside it.
+
+    Raises ConfigError with `file: [table] key`.
+    """
     return parse_cluster(read_toml(path), str(path), base=path.parent)
 
 
@@ -168,6 +172,8 @@ def parse_cluster(tables: Mapping[str, Any], file: str, base: Path | None = None
     _check_distinct([tier.name for tier in tiers], f"{file}: [kv_tier] name")
     network = build(Network, tables["network"], f"{file}: [network]") if "network" in tables else None
     router = build(Router, tables.get("router", {}), f"{file}: [router]")
+    if base is not None and re.search(r"\.py(:|$)", router.policy):  # a policy in a file, beside this one
+        router = replace(router, policy=str(base / router.policy))
     return Cluster(pools, router, tiers, network)
 
 

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
 from agentctl.policies._files import PolicyFile, find_policy_file, policy_file_names
+from agentctl.policies._names import FORM, is_user_policy
+from agentctl.policies._plugins import import_plugins
 from agentctl.sim.hashing import tie_hash
 from agentctl.sim.sight import MemorySize
 from agentctl.sim.view import View
@@ -62,7 +64,7 @@ class Policy:
     @property
     def tie(self) -> str | None:
         """The tie rule by name, None when the policy cannot tie."""
-        return TIES[self.my.tie] if hasattr(self.my, "tie") else None
+        return TIES[int(self.my.tie)] if hasattr(self.my, "tie") else None
 
     @property
     def n_signals(self) -> int:
@@ -86,9 +88,13 @@ def policy(
 
     memory  (requests, sessions, engines) -> how many numbers the policy keeps in `view.memory`
     cost    (view, requests, r, my) -> one number per engine, the least of which `choose` takes
+
+    Raises ConfigError when another file has a policy of that name.
     """
 
     def register(choose: Choose) -> Choose:
+        if name in _registry and _file(_registry[name].choose) != _file(choose):
+            raise ConfigError("a policy of that name exists", place=f"policy {name}")
         explanation = inspect.cleandoc(inspect.getmodule(choose).__doc__ or "")  # type: ignore[union-attr]
         _registry[name] = Policy(
             name, choose, params(), source, sees, from_profile or {}, explanation, memory, cost
@@ -98,8 +104,17 @@ def policy(
     return register
 
 
+def registered(choose: Choose) -> Policy | None:
+    """The policy of this function, when it was registered."""
+    return next((policy for policy in _registry.values() if policy.choose is choose), None)
+
+
+def _file(choose: Any) -> str:
+    return str(getattr(choose, "py_func", choose).__code__.co_filename)
+
+
 def policy_names() -> list[str]:
-    """All names, sorted: formulas and production policies. Imports every file of the folder."""
+    """All names, sorted: formulas, plug-ins, production policies. Imports every file of the folder."""
     return sorted([*formula_names(), *policy_file_names()])
 
 
@@ -110,6 +125,7 @@ def formula_names() -> list[str]:
     for module in pkgutil.iter_modules(folder.__path__):
         if module.name != "base" and not module.name.startswith("_"):
             importlib.import_module(f"{folder.__name__}.{module.name}")
+    import_plugins()
     return sorted(_registry)
 
 
@@ -119,14 +135,16 @@ def load_policy(
     tie: str = "policy",
     batch_time: Any = None,
 ) -> Policy:
-    """The policy `name`, a formula or a production policy, with `params` over its defaults.
+    """The policy `name` with `params` over its defaults.
 
+    name        a formula (`lmetric`), a production policy (`vllm-router:kv_aware`), or a function of a file
+                (`./mine.py:choose`, see _user.py)
     tie         policy (its own rule) | first | rotate | random | lexicographic
     batch_time  estimators.batch_time.BatchTime, from which some parameters take their default
 
     Raises ConfigError for an unknown name, parameter or value.
     """
-    found = _with_file(file) if (file := find_policy_file(name)) else _formula(name, f"policy {name}")
+    found = _find(name)
     my = found.my
     if batch_time is not None:
         my = my._replace(**{mine: getattr(batch_time, theirs) for mine, theirs in found.from_profile.items()})
@@ -139,9 +157,20 @@ def load_policy(
     return replace(found, my=my)
 
 
+def _find(name: str) -> Policy:
+    if is_user_policy(name):
+        from agentctl.policies._user import load_user_policy
+
+        return load_user_policy(name)
+    file = find_policy_file(name)
+    return _with_file(file) if file else _formula(name, f"policy {name}")
+
+
 def _formula(name: str, place: str) -> Policy:
     if name not in _registry and name not in policy_names():
-        raise ConfigError("unknown policy", place=place, hint=suggestion(name, policy_names()))
+        has_params = name.partition(":")[0] in _registry
+        hint = f"parameters are written {FORM}" if has_params else suggestion(name, policy_names())
+        raise ConfigError("unknown policy", place=place, hint=hint)
     return _registry[name]
 
 

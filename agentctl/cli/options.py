@@ -65,9 +65,11 @@ def whole_numbers(text: str, option: str) -> list[int]:
     return numbers
 
 
-def names(text: str | None) -> list[str]:
-    """`a,b` as names; nothing given: none. Raises UsageError for text that holds no name."""
-    found = [name.strip() for name in (text or "").split(",") if name.strip()]
+def policies_in(text: str | None) -> list[str]:
+    """`a,b:key=1` as policies; nothing given: none. Raises UsageError for text that holds no name."""
+    from agentctl.policies._names import split_policies
+
+    found = split_policies(text or "")
     if text is not None and not found:
         raise UsageError(f"{text!r} holds no name", expected="NAME or NAME,NAME,...")
     return found
@@ -75,18 +77,6 @@ def names(text: str | None) -> list[str]:
 
 def policy_and_params(text: str | None) -> tuple[str | None, dict[str, float]]:
     """`smetric:slack=2,hit_ratio=0.5` as a name and its parameters; raises UsageError."""
-    if text is None:
-        return None, {}
-    name, colon, rest = text.partition(":")
-    if not name.strip():
-        raise UsageError(
-            f"{text!r} names no policy", place="--policy", expected="NAME or NAME:KEY=NUMBER,..."
-        )
-    params = {}
-    for pair in names(rest if colon else None):
-        key, _, value = pair.partition("=")
-        try:
-            params[key.strip()] = float(value)
-        except ValueError as error:
-            raise UsageError(f"cannot read {pair!r}", place="--policy", expected="KEY=NUMBER") from error
-    return name, params
+    from agentctl.policies._names import parse_policy
+
+    return (None, {}) if text is None else parse_policy(text, "--policy")

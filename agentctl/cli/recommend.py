@@ -15,7 +15,7 @@ from agentctl.cli.options import (
     Seed,
     Slo,
     Trace,
-    names,
+    policies_in,
     whole_numbers,
 )
 
@@ -72,7 +72,7 @@ def recommend(
             opened,
             profile=load_profile(profile) if profile else None,
             cluster=load_cluster(cluster) if cluster else None,
-            policies=names(policies),
+            policies=policies_in(policies),
             engines=sizes,
             slos=slo,
             current=current,

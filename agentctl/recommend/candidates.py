@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentctl.cluster import Cluster, cluster_of, load_cluster
 from agentctl.errors import UsageError
+from agentctl.policies._names import parse_policy
 from agentctl.policies.base import Policy
 from agentctl.profile import Profile
 from agentctl.recommend.search import Candidate
@@ -34,34 +35,35 @@ def base_cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
 
 def candidates_of(
     clusters: Mapping[int, Cluster], policies: Sequence[str], current: str | None
-) -> tuple[list[Candidate], str]:
-    """Every policy on every size, the current one among them, and the current one's name."""
+) -> tuple[list[Candidate], str, bool]:
+    """Every policy on every size, the current one among them; the current one's name, and whether it is there
+    as a reference only: `policies` were asked for, and it is none of them."""
     any_cluster = next(iter(clusters.values()))
-    chosen = {name: policy_of(any_cluster, name) for name in (policies or DEFAULT_POLICIES)}
+    chosen = dict(_named(text, any_cluster, "--policies") for text in policies or DEFAULT_POLICIES)
     reference, policy = _current(current or REFERENCE, any_cluster)
     if reference in chosen and chosen[reference].my != policy.my:
         reference = f"{reference} (current)"
+    reference_only = bool(policies) and reference not in chosen
     chosen[reference] = policy
     candidates = []
     for name, policy in chosen.items():
         for n, cluster in clusters.items():
             candidates.append(Candidate(name, policy, n, cluster.n_gpus, cluster.price_per_hour))
-    return candidates, reference
+    return candidates, reference, reference_only
+
+
+def _named(text: str, cluster: Cluster, place: str) -> tuple[str, Policy]:
+    """`POLICY:key=value,...` as written, but of a file the name alone, and its policy."""
+    name, params = parse_policy(text, place)
+    policy = policy_of(cluster, name, params)
+    return policy.name + text.strip().removeprefix(name), policy
 
 
 def _current(text: str, cluster: Cluster) -> tuple[str, Policy]:
     """`POLICY`, `POLICY:key=value,...`, or a cluster file whose router is in use."""
     if text.endswith(".toml"):
         router = load_cluster(Path(text)).router
-        return router.policy, policy_of(replace(cluster, router=router))
-    name, _, pairs = text.partition(":")
-    params = {}
-    for pair in filter(None, pairs.split(",")):
-        key, _, value = pair.partition("=")
-        try:
-            params[key.strip()] = float(value)
-        except ValueError as error:
-            raise UsageError(
-                f"cannot read {pair!r}", place="--current", expected="POLICY:key=value,..."
-            ) from error
-    return name, policy_of(cluster, name, params)
+        policy = policy_of(replace(cluster, router=router))
+    else:
+        policy = policy_of(cluster, *parse_policy(text, "--current"))
+    return policy.name, policy

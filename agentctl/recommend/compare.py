@@ -77,7 +77,7 @@ def recommend(
         raise UsageError(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
         )
-    candidates, reference = candidates_of(clusters, policies, current)
+    candidates, reference, reference_only = candidates_of(clusters, policies, current)
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
 
@@ -91,7 +91,6 @@ def recommend(
 
     _compile_all(run, candidates, workload)
     found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
-    reference_only = bool(policies) and reference not in policies
     decision = decide(found, reference, objective, reference_only)
     checks = check_all(Evidence(trace.meta, workload, decision, recorded))
     status, lead, exit_code = _status(decision, checks, strict)

@@ -110,9 +110,13 @@ def _file(choose: Any) -> str:
 
 def blame(choose: Any, error: Exception, request: int | None = None) -> Exception:
     """What to raise when `choose` raised `error`: a ConfigError that names the line of the user's file."""
-    if isinstance(error, AgentctlError) or is_ours(choose):
+    return error if is_ours(choose) else blame_file(_file(choose), error, request)
+
+
+def blame_file(file: str, error: BaseException, request: int | None = None) -> Exception:
+    """The same for code of a user's file, run on purpose."""
+    if isinstance(error, AgentctlError):
         return error
-    file = _file(choose)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     place = f"{Path(file).name}:{lines[-1]}" if lines else Path(file).name
     if isinstance(error, AttributeError) and hasattr(type(error.obj), "_fields"):

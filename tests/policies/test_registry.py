@@ -1,11 +1,15 @@
 """Formulas and production policies are found by name; a policy file says all that its router decides."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from agentctl.errors import ConfigError
-from agentctl.policies import _files
+from agentctl.policies import _files, base
 from agentctl.policies._files import FIXED, find_policy_file, parse_policy_file, policy_file_names
-from agentctl.policies.base import formula_names, load_policy, policy_names
+from agentctl.policies._names import file_and_function, is_user_policy, parse_policy, split_policies
+from agentctl.policies._plugins import GROUP, PluginWarning, import_plugins
+from agentctl.policies.base import formula_names, load_policy, policy, policy_names
 from agentctl.toml import read_toml
 
 KV_AWARE = "vllm-router:kv_aware"
@@ -110,3 +114,86 @@ def test_an_unknown_production_policy_is_an_error_with_a_suggestion():
     with pytest.raises(ConfigError) as caught:
         load_policy("vllm-router:kv_awre")
     assert caught.value.hint == f"did you mean `{KV_AWARE}`?"
+
+
+def test_two_files_cannot_have_one_name():
+    with pytest.raises(ConfigError, match="policy lmetric: a policy of that name exists"):
+        policy("lmetric", source="mine")(lambda view, requests, r, my: 0)
+
+
+class Entry:
+    """An installed distribution's entry point."""
+
+    name, value, group = "theirs", "their_package.routing", GROUP
+    dist = SimpleNamespace(name="their-package")
+
+    def __init__(self, load):
+        self.load = load
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretend that a distribution has a plug-in that does this when it is imported."""
+    before = dict(base._registry)
+
+    def install(load):
+        monkeypatch.setattr("agentctl.policies._plugins.entry_points", lambda group: [Entry(load)])
+        import_plugins.cache_clear()
+
+    yield install
+    base._registry.clear()
+    base._registry.update(before)
+    import_plugins.cache_clear()
+
+
+def test_a_plugin_registers_as_our_own_files_do(installed):
+    installed(lambda: policy("theirs", source="them")(lambda view, requests, r, my: 0))
+    assert load_policy("theirs").source == "them"
+    assert "theirs" in formula_names()
+
+
+def test_a_broken_plugin_is_a_warning_that_names_its_distribution(installed):
+    def load():
+        raise ImportError("no such thing\nmore of it")
+
+    installed(load)
+    with pytest.warns(PluginWarning) as caught:
+        assert "lmetric" in policy_names()
+    assert str(caught[0].message) == (
+        "policies of their-package (their_package.routing) are left out: ImportError: no such thing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "params"),
+    [
+        ("smetric", "smetric", {}),
+        ("smetric:slack=2,hit_ratio=0.5", "smetric", {"slack": 2, "hit_ratio": 0.5}),
+        ("vllm-router:kv_aware", "vllm-router:kv_aware", {}),
+        ("smg:cache_aware:rel=1.5", "smg:cache_aware", {"rel": 1.5}),
+        ("./a=b/mine.py:choose", "./a=b/mine.py:choose", {}),
+        ("./mine.py:choose:factor=1e-3", "./mine.py:choose", {"factor": 1e-3}),
+        ("mine.py:factor=2", "mine.py", {"factor": 2}),
+    ],
+)
+def test_a_policy_is_written_as_name_and_parameters(text, name, params):
+    assert parse_policy(text, "--policy") == (name, params)
+
+
+def test_a_list_of_policies_is_cut_between_policies():
+    text = "lmetric, smetric:slack=2,hit_ratio=0.5,vllm-router:kv_aware,"
+    assert split_policies(text) == ["lmetric", "smetric:slack=2,hit_ratio=0.5", "vllm-router:kv_aware"]
+    assert split_policies(" , ") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("./mine.py", ("./mine.py", "choose")),
+        ("./mine.py:pick", ("./mine.py", "pick")),
+        ("/a.py.d/mine.py:pick", ("/a.py.d/mine.py", "pick")),
+    ],
+)
+def test_a_file_and_its_function(name, parts):
+    assert is_user_policy(name) and file_and_function(name) == parts
+    assert not is_user_policy("smg:py")

@@ -155,14 +155,14 @@ def test_the_current_policy_may_be_the_router_of_a_cluster_file(tmp_path):
     (tmp_path / "live.toml").write_text(
         text + '[router]\npolicy = "smetric"\n[router.params]\nslack = 0.25\n'
     )
-    found, reference = candidates_of({2: CLUSTER}, ["lmetric"], str(tmp_path / "live.toml"))
+    found, reference, _ = candidates_of({2: CLUSTER}, ["lmetric"], str(tmp_path / "live.toml"))
     assert reference == "smetric"
     assert [c.name for c in found] == ["lmetric", "smetric"]
     assert found[1].policy.params["slack"] == 0.25
 
 
 def test_a_current_policy_with_other_parameters_is_a_row_of_its_own():
-    found, reference = candidates_of({2: CLUSTER}, ["smetric"], "smetric:slack=0.25")
+    found, reference, _ = candidates_of({2: CLUSTER}, ["smetric"], "smetric:slack=0.25")
     assert reference == "smetric (current)"
     assert [c.policy.params["slack"] for c in found] == [1.0, 0.25]
 
@@ -190,7 +190,7 @@ def test_a_lower_rate_keeps_the_sessions_of_synthesised_starts_and_thins_recorde
     [
         ({"objective": "peak"}, "did you mean `peak-load`?"),
         ({"cluster": None}, "--profile"),
-        ({"current": "smetric:slack"}, "POLICY:key=value"),
+        ({"current": "smetric:slack"}, "NAME:KEY=NUMBER"),
         ({"replay": "closed-loop"}, "closed"),
     ],
 )
