@@ -1,0 +1,60 @@
+"""Least load of the Shepherd Model Gateway: the shortest expected wait, with a barrier before full KV.
+
+wait = (q + mean_prefill_tokens (r + d) + t) / throughput + kv_pressure_weight u / (1 - u), in seconds,
+least wins: q tokens to prefill, r requests running and u the share of KV in use as the engine last
+reported; d requests and t tokens that this router has sent there since. Between two reports the router so
+spreads what it sends itself, and nothing ends.
+
+Source: smg, least_load (source of about 1.9, flags of 1.13.0). Sees: pending prefill tokens, running
+requests, KV blocks in use and in total, the router's own requests and tokens since the last report. Waits
+within a microsecond are ties: random.
+
+    throughput           2000  tokens/s of an engine
+    mean_prefill_tokens  1024  tokens that a request running or just sent stands for
+    kv_pressure_weight   0.15  s at half of the KV in use
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from agentctl.policies._waits import expected_wait, pick_least_wait
+from agentctl.policies.base import RANDOM, policy
+from agentctl.sim.view import View
+from agentctl.workload import Requests
+
+
+class Params(NamedTuple):
+    throughput: float = 2_000.0
+    mean_prefill_tokens: float = 1_024.0
+    kv_pressure_weight: float = 0.15
+    tie: int = RANDOM
+
+
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float64]:
+    return expected_wait(view, my)
+
+
+@policy(
+    "least-load",
+    params=Params,
+    source="smg, about 1.9",
+    sees=(
+        "pending_prefill_tokens",
+        "running_requests",
+        "kv_used_blocks",
+        "kv_total_blocks",
+        "unpublished_requests",
+        "unpublished_tokens",
+    ),
+    cost=cost,
+)
+@njit(cache=True)
+def choose(view: View, requests: Requests, r: int, my: Params) -> int:
+    wait = cost(view, requests, r, my)
+    return pick_least_wait(wait, np.ones(wait.size, np.bool_), view, r, my.tie)

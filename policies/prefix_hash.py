@@ -1,0 +1,52 @@
+"""Prefix hashing: the first tokens of the prompt have a place on a ring; an overloaded engine passes them on.
+
+An engine is overloaded when this router has more than `load_factor` times an even share of its requests in
+flight there, this one included, and more than the share and `load_above`. The next engine along the ring that
+is not overloaded wins; when all are, the first. Sessions with a common system prompt longer than
+`prefix_tokens` all share one place.
+
+Source: smg 1.13.0, prefix_hash. Sees: the first blocks of the prompt, the router's own requests in flight.
+Cannot tie. A prompt shorter than `prefix_tokens` counts with its whole blocks.
+
+    prefix_tokens  256   tokens hashed, in whole blocks of the engines
+    load_factor    1.25  of an even share of the requests in flight
+    load_above     10    requests above an even share
+    virtual_nodes  150   places of each engine on the ring
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from agentctl.policies._rings import ring_distances
+from agentctl.policies.base import policy, prefix_key
+from agentctl.sim.view import View
+from agentctl.workload import Requests
+
+
+class Params(NamedTuple):
+    prefix_tokens: float = 256.0
+    load_factor: float = 1.25
+    load_above: float = 10.0
+    virtual_nodes: float = 150.0
+
+
+@policy(
+    "prefix-hash",
+    params=Params,
+    source="smg 1.13.0",
+    sees=("inflight_requests", "block_tokens", "path", "path_start", "path_stop"),
+)
+@njit(cache=True)
+def choose(view: View, requests: Requests, r: int, my: Params) -> int:
+    load = view.inflight_requests
+    n_blocks = min(int(my.prefix_tokens), requests.prompt_tokens[r]) // view.block_tokens
+    key = prefix_key(view, n_blocks) if n_blocks > 0 else -1 - r
+    share = (load.sum() + 1) / load.size
+    overloaded = (load > my.load_factor * share) & (load > share + my.load_above)
+    behind = ring_distances(key, load.size, int(my.virtual_nodes), view.seed)
+    # All places lie within one turn of the ring: a turn more puts an engine behind all others.
+    return int(np.argmin(behind + overloaded * (1 << 32)))
