@@ -34,7 +34,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agentctl.policies._candidates import Candidates, least_among
+from agentctl.policies._candidates import least_among
 from agentctl.policies._draws import draw, softmax
 from agentctl.policies._waits import expected_wait, pick_least_wait
 from agentctl.policies.base import RANDOM, policy
@@ -57,32 +57,25 @@ class Params(NamedTuple):
 
 
 @njit(cache=True)
-def spills(load: NDArray[np.int64], my: Params) -> Candidates:
-    """Whether each engine has too many of the router's requests to take one more for its cache."""
-    mean = load.mean()
+def spill_limit(load: NDArray[np.int64], my: Params) -> float:
+    """Requests in flight above which an engine does not take one more for its cache."""
+    mean = load.sum() / load.size
     margin = min(my.balance_abs_threshold, max(math.ceil(2 * math.sqrt(mean)), 4))
-    return load > max(my.balance_rel_threshold * mean, mean + margin)
+    return max(my.balance_rel_threshold * mean, mean + margin)
 
 
 @njit(cache=True)
-def holders(view: View, prompt: int, r: int, my: Params) -> Candidates:
-    """The group of engines that is preferred for its cache; empty without a match."""
+def match_costs(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float64]:
+    """The negative score of every engine with a match, infinite for the others."""
+    prompt, n = requests.prompt_tokens[r], view.hit_tokens.size
     held = view.hit_tokens > my.cache_threshold * prompt
     floor = least_among(view.pending_prefill_tokens, held)
-    score = np.zeros(held.size)
-    for engine in range(held.size):
+    costs = np.full(n, np.inf)
+    for engine in range(n):
         if held[engine]:
             behind = (view.pending_prefill_tokens[engine] - floor) / prompt
-            score[engine] = view.hit_tokens[engine] / (1 + my.overlap_decay * behind)
-    best = score.max()
-    if my.temperature > 0 and best > 0:
-        cost = np.where(held, -score, -least_among(score, held))
-        best = score[draw(softmax(cost, my.temperature) * held, view.seed, r)]
-    n_holders = 0
-    for engine in range(held.size):
-        held[engine] = held[engine] and score[engine] == best and n_holders < MOST_HOLDERS
-        n_holders += held[engine]
-    return held
+            costs[engine] = -view.hit_tokens[engine] / (1 + my.overlap_decay * behind)
+    return costs
 
 
 @policy(
@@ -102,12 +95,22 @@ def holders(view: View, prompt: int, r: int, my: Params) -> Candidates:
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    group = holders(view, requests.prompt_tokens[r], r, my)
-    full = spills(view.inflight_requests, my)
-    wait = expected_wait(view, my)
-    among = group & ~full
-    if group.any() and not among.any():
-        among = ~full  # the request leaves the group
-    if not among.any():
-        among = np.ones(wait.size, np.bool_)
-    return pick_least_wait(wait, among, view, r, my.tie)
+    costs, load = match_costs(view, requests, r, my), view.inflight_requests
+    best = costs.min()
+    if my.temperature > 0 and best < np.inf:
+        best = costs[draw(softmax(costs, my.temperature), view.seed, r)]
+    limit = spill_limit(load, my)
+    n_holders, n_calm = 0, 0
+    calm_holders, calm = np.zeros(load.size, np.bool_), np.zeros(load.size, np.bool_)
+    for engine in range(load.size):
+        calm[engine] = load[engine] <= limit
+        if costs[engine] == best and best < np.inf and n_holders < MOST_HOLDERS:
+            n_holders += 1
+            calm_holders[engine] = calm[engine]
+            n_calm += calm[engine]
+    among = np.ones(load.size, np.bool_)
+    if n_calm > 0:
+        among = calm_holders
+    elif n_holders > 0 and load.min() <= limit:
+        among = calm  # the request leaves the group
+    return pick_least_wait(expected_wait(view, my), among, view, r, my.tie)

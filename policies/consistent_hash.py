@@ -35,7 +35,7 @@ class Params(NamedTuple):
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    session, n = requests.session[r], view.waiting_requests.size
+    session, n = int(requests.session[r]), view.waiting_requests.size
     if view.memory[session] == 0:  # the ring is asked once for a session
         nodes = int(my.virtual_nodes)
         view.memory[session] = 1 + np.argmin(ring_distances(session, n, nodes, view.seed))

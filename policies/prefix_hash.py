@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from agentctl.policies._rings import ring_distances
-from agentctl.policies.base import policy, prefix_key
+from agentctl.policies.base import policy, prefix_key, tie_hash
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -45,6 +45,7 @@ def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     load = view.inflight_requests
     n_blocks = min(int(my.prefix_tokens), requests.prompt_tokens[r]) // view.block_tokens
     key = prefix_key(view, n_blocks) if n_blocks > 0 else -1 - r
+    key = tie_hash(key >> 32, key)  # the ring takes 32 bits
     share = (load.sum() + 1) / load.size
     overloaded = (load > my.load_factor * share) & (load > share + my.load_above)
     behind = ring_distances(key, load.size, int(my.virtual_nodes), view.seed)

@@ -50,7 +50,7 @@ def _sweep(memory: Memory, n_engines: int, now: float, ttl_s: float) -> None:
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    memory, n, session = view.memory, view.waiting_requests.size, requests.session[r]
+    memory, n, session = view.memory, view.waiting_requests.size, int(requests.session[r])
     _sweep(memory, n, view.now, my.ttl_s)
     engine = home_of(memory, 1 + n, session, view.now, np.inf)
     if engine < 0:

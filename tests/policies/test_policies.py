@@ -9,12 +9,20 @@ from oracles.state_x import PROMPT, STATE_X, A, B, D, view_of
 
 from agentctl.errors import ConfigError
 from agentctl.estimators.batch_time import BatchTime
-from agentctl.policies.base import TIES, comes_before, load_policy, pick_least, policy_names, tie_hash
+from agentctl.policies.base import (
+    TIES,
+    comes_before,
+    formula_names,
+    load_policy,
+    pick_least,
+    policy_names,
+    tie_hash,
+)
 from agentctl.sim.view import View
 
 
 def requests_of(prompt=PROMPT, turn=1):
-    return SimpleNamespace(prompt_tokens=np.array([prompt]), turn=np.array([turn]))
+    return SimpleNamespace(prompt_tokens=np.array([prompt]), turn=np.array([turn]), session=np.array([0]))
 
 
 # 60 us per token and 1 ns per pair: costs A 0.158, B 2.066, C 1.343, D 1.400 s; the SLO is 2.25 s.
@@ -23,7 +31,14 @@ SMETRIC = {"c_linear": 60e-6, "c_attention": 1e-9}
 
 def choose(name, view, requests=None, tie="policy", **params):
     policy = load_policy(name, params, tie=tie, batch_time=BatchTime(b_prefill=1e-5, b_attention=1e-9))
+    view = with_memory(view, policy)
     return policy.choose.py_func(view, requests or requests_of(), 0, policy.my)
+
+
+def with_memory(view, policy):
+    """The view of a policy that has chosen nothing so far."""
+    size = policy.memory(1, 1, view.hit_tokens.size) if policy.memory else 0
+    return view._replace(memory=np.zeros(size))
 
 
 @pytest.mark.parametrize(
@@ -74,11 +89,14 @@ def test_round_robin_takes_every_engine_in_turn():
     assert chosen == [0, 1, 2, 3, 0, 1]
 
 
-# Round robin orders engines by number, on purpose; a draw is a number too.
-BY_NUMBER = {"round-robin", "random", "power-of-two", "bailian-sampled"}
+# Round robin orders engines by number, on purpose; a draw is a number too, and so is a place on a ring.
+BY_NUMBER = {
+    "round-robin", "random", "power-of-two", "power-of-two-inflight", "power-of-two-tokens",
+    "bailian-sampled", "manual", "consistent-hash", "prefix-hash", "sticky-least-loaded",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(policy_names()) - BY_NUMBER))
+@pytest.mark.parametrize("name", sorted(set(formula_names()) - BY_NUMBER))
 def test_relabelling_the_engines_relabels_the_choice(name):
     state = STATE_X._replace(
         waiting_requests=np.array([1, 3, 2, 0])
@@ -107,9 +125,10 @@ class Recorder:
 def test_a_policy_reads_what_it_says_it_sees_and_nothing_else(name):
     policy = load_policy(name)
     assert set(policy.sees) <= set(View._fields)
-    recorder = Recorder(STATE_X._replace(waiting_requests=STATE_X.waiting_requests.view()))
+    view = STATE_X._replace(waiting_requests=STATE_X.waiting_requests.view())
+    recorder = Recorder(with_memory(view, policy))
     policy.choose.py_func(recorder, requests_of(), 0, policy.my)
-    own = {"last_chosen", "seed"}  # the router's own, and the size of the cluster
+    own = {"last_chosen", "seed", "now", "memory"}  # the router's own, and the size of the cluster
     if "waiting_requests" not in policy.sees:
         own.add("waiting_requests")
     assert recorder.read - own == set(policy.sees) - own

@@ -1,7 +1,6 @@
 """Policies of production routers, decided on state X (oracles/state_x.py) and on cases small enough to
 check by hand. Policies that remember are driven through sequences."""
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,28 +11,7 @@ from oracles.state_x import PROMPT, STATE_X, A, B, C, D, view_of
 from agentctl.policies import cache_aware_spill, llm_d
 from agentctl.policies._draws import draw, draw_two, softmax
 from agentctl.policies._rings import rendezvous, ring_distances
-from agentctl.policies.base import load_policy, policy_names
-
-# Shares of KV in use of state X: .25 / .70 / .05 / 0; D_i of Dynamo with nothing shared: (a + L) / 16.
-X = STATE_X._replace(
-    kv_used_blocks=np.array([250, 700, 50, 0]),
-    kv_total_blocks=np.full(4, 1_000),
-    active_blocks=np.array([170_000, 440_000, 50_000, 20_000]) // 16,
-    block_tokens=16,
-)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def interpreted():
-    """Policies and all that they call as plain Python: compiling them costs a minute and tests no rule."""
-    policy_names()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, module in sys.modules.items():
-            if name.startswith("agentctl.policies."):
-                for key, value in list(vars(module).items()):
-                    if is_jitted(value):
-                        patch.setattr(module, key, value.py_func)
-        yield
+from agentctl.policies.base import load_policy, policy_names, tie_hash
 
 
 def plain(function):
@@ -110,7 +88,7 @@ def i8(*values):
     ],
 )
 def test_state_x_is_decided_as_the_formulas_say(name, params, engine):
-    assert choose(name, X, **params) == engine
+    assert choose(name, STATE_X, **params) == engine
 
 
 @pytest.mark.parametrize(
@@ -127,7 +105,7 @@ def test_state_x_is_decided_as_the_formulas_say(name, params, engine):
     ],
 )
 def test_state_x_costs_what_the_formulas_say(name, params, expected):
-    np.testing.assert_allclose(Router(name, **params).cost(X), expected, atol=5e-4)
+    np.testing.assert_allclose(Router(name, **params).cost(STATE_X), expected, atol=5e-4)
 
 
 # Dynamo
@@ -136,22 +114,21 @@ def test_state_x_costs_what_the_formulas_say(name, params, expected):
 def test_dynamos_credit_fades_with_excess_prefill():
     """64 blocks of prompt; engine 0 holds 32 and is one prompt behind: its credit halves to 16."""
     view = view_of(hit_tokens=[512, 0], inflight_prefill_tokens=[1_024, 0], active_blocks=[64, 64])
-    view = view._replace(block_tokens=16)
     np.testing.assert_allclose(Router("dynamo:kv", 2).cost(view, prompt=1_024), [160, 128])
     decayed = Router("dynamo:kv", 2, overlap_credit_decay=1).cost(view, prompt=1_024)
     np.testing.assert_allclose(decayed, [176, 128])
 
 
 def test_dynamos_prefill_never_counts_below_zero_and_requests_count_when_weighed():
-    view = view_of(hit_tokens=[1_008, 0], inflight_requests=[3, 0])._replace(block_tokens=16)
+    view = view_of(hit_tokens=[1_008, 0], inflight_requests=[3, 0])
     costs = Router("dynamo:kv", 2, overlap_credit=2, request_weight=5).cost(view, prompt=1_024)
     np.testing.assert_allclose(costs, [15, 64])
 
 
 def test_dynamo_breaks_ties_at_random_and_draws_by_softmax_above_temperature_zero():
-    idle = view_of()._replace(block_tokens=16)
+    idle = view_of()
     assert {choose("dynamo:kv", idle, r=r) for r in range(50)} == {0, 1, 2, 3}
-    drawn = [choose("dynamo:kv", X, r=r, temperature=0.5) for r in range(400)]
+    drawn = [choose("dynamo:kv", STATE_X, r=r, temperature=0.5) for r in range(400)]
     weight = np.exp(-(np.array([10_750, 29_175, 4_287.5, 2_500]) - 2_500) / 26_675 / 0.5)
     expected = 400 * weight / weight.sum()
     assert np.all(np.abs(np.bincount(drawn, minlength=4) - expected) < 5 * np.sqrt(expected))
@@ -165,7 +142,7 @@ def test_each_llm_d_score_alone():
     alone = dict.fromkeys(("queue_weight", "kv_weight", "prefix_weight"), 0)
 
     def score(**weight):
-        return -Router("llm-d:default", **{**alone, **weight}).cost(X)
+        return -Router("llm-d:default", **{**alone, **weight}).cost(STATE_X)
 
     np.testing.assert_allclose(score(queue_weight=1), [1, 0, 1, 1])
     np.testing.assert_allclose(score(running_weight=1), [0.5, 0, 10 / 12, 1])
@@ -182,7 +159,7 @@ def test_each_llm_d_score_alone():
 
 
 def test_equal_queues_score_one_and_ties_are_random():
-    idle = view_of()._replace(kv_total_blocks=i8(1, 1, 1, 1))
+    idle = view_of()
     np.testing.assert_allclose(Router("llm-d:default").cost(idle), [-4] * 4)
     assert {choose("llm-d:default", idle, r=r) for r in range(50)} == {0, 1, 2, 3}
 
@@ -194,27 +171,27 @@ def affine(view, **params):
 
 def test_the_affinity_filter_keeps_holders_until_they_are_too_late():
     """TTFT of the holders A and B: 0 and 1,632 ms; of C and D: 63 and 0 ms."""
-    assert affine(X) == [A, B]
-    assert affine(X, affinity_threshold=0.95) == [B]
-    assert affine(X, affinity_threshold=0.97) == [A, B, C, D]  # no holder
-    assert affine(X, affinity_threshold=0) == [A, B, C, D]
-    assert affine(X, affinity_threshold=0.95, max_ttft_penalty_ms=1_633) == [B]
-    assert affine(X, affinity_threshold=0.95, max_ttft_penalty_ms=1_632) == [A, B, C, D]
-    assert affine(X, affinity_threshold=0.95, max_ttft_penalty_ms=0) == [B]  # 0: never
-    assert affine(X, exploration_probability=1) == [A, B, C, D]
+    assert affine(STATE_X) == [A, B]
+    assert affine(STATE_X, affinity_threshold=0.95) == [B]
+    assert affine(STATE_X, affinity_threshold=0.97) == [A, B, C, D]  # no holder
+    assert affine(STATE_X, affinity_threshold=0) == [A, B, C, D]
+    assert affine(STATE_X, affinity_threshold=0.95, max_ttft_penalty_ms=1_633) == [B]
+    assert affine(STATE_X, affinity_threshold=0.95, max_ttft_penalty_ms=1_632) == [A, B, C, D]
+    assert affine(STATE_X, affinity_threshold=0.95, max_ttft_penalty_ms=0) == [B]  # 0: never
+    assert affine(STATE_X, exploration_probability=1) == [A, B, C, D]
 
 
 def test_scores_compare_candidates_only():
     """Of A and B alone, A has the fewest waiting requests and B the most."""
     router = Router("llm-d:affinity", token_load_weight=0, active_request_weight=0, no_hit_lru_weight=0)
-    view = X._replace(waiting_requests=i8(2, 4, 0, 8))
+    view = STATE_X._replace(waiting_requests=i8(2, 4, 0, 8))
     router.policy = load_policy("llm-d:affinity", {**router.policy.params, "queue_weight": 1})
     np.testing.assert_allclose(router.cost(view), [-1, 0, np.inf, np.inf])
 
 
 def test_requests_without_a_hit_go_round_the_engines_that_got_one_longest_ago():
     router = Router("llm-d:affinity", token_load_weight=0, active_request_weight=0)
-    cold = view_of()._replace(kv_total_blocks=i8(1, 1, 1, 1))
+    cold = view_of()
     np.testing.assert_allclose(-router.cost(cold), [1, 2 / 3, 1 / 3, 0])  # list order, while unused
     assert [router.choose(cold, r) for r in range(2)] == [0, 1]
     np.testing.assert_allclose(-router.cost(cold), [1 / 3, 0, 1, 2 / 3])
@@ -226,7 +203,7 @@ def test_requests_without_a_hit_go_round_the_engines_that_got_one_longest_ago():
 
 def test_a_session_stays_with_its_engine_until_it_is_forgotten():
     router = Router("llm-d:session_affinity", sessions=[0, 0, 1, 0, 0])
-    idle = view_of()._replace(kv_total_blocks=i8(1, 1, 1, 1))
+    idle = view_of()
     load = i8(9, 0, 0, 0)
     assert router.choose(idle, 0) == 0
     assert router.choose(idle, 1, inflight_requests=load, now=299.0) == 0
@@ -238,17 +215,17 @@ def test_a_session_stays_with_its_engine_until_it_is_forgotten():
 def test_a_session_score_does_not_move_the_session():
     """The bound engine is a candidate and loses: the session remains bound to it."""
     router = Router("llm-d:active_request", sessions=[0, 0, 0], session_weight=0.5, no_hit_lru_weight=0.1)
-    idle = view_of()._replace(kv_total_blocks=i8(1, 1, 1, 1))
+    idle = view_of()
     assert router.choose(idle, 0) == 0
     assert router.choose(idle, 1, inflight_requests=i8(9, 0, 9, 9)) == 1
     assert router.choose(idle, 2, inflight_requests=i8(1, 1, 2, 2)) == 0  # 0.5 more than engine 1
 
 
 def test_weighted_random_draws_in_proportion_to_the_score_of_candidates():
-    drawn = [choose("llm-d:default", X, r=r, weighted_random=1) for r in range(400)]
+    drawn = [choose("llm-d:default", STATE_X, r=r, weighted_random=1) for r in range(400)]
     expected = 400 * np.array([6.2, 3.48, 4.26, 4.0]) / 17.94
     assert np.all(np.abs(np.bincount(drawn, minlength=4) - expected) < 5 * np.sqrt(expected))
-    drawn = {choose("llm-d:affinity", X, r=r, weighted_random=1) for r in range(60)}
+    drawn = {choose("llm-d:affinity", STATE_X, r=r, weighted_random=1) for r in range(60)}
     assert drawn == {A, B}
 
 
@@ -256,7 +233,7 @@ def test_weighted_random_draws_in_proportion_to_the_score_of_candidates():
 
 
 def test_six_requests_of_one_session_go_as_they_did_through_the_real_router():
-    """sglang-router 0.3.2, four engines, thresholds 2 and 1.5: X X X, then the others in registry order."""
+    """sglang-router 0.3.2, four engines, thresholds 2 and 1.5: three to one engine, then to each other."""
     router = Router("sglang-router:cache_aware", balance_abs_threshold=2)
     load, held, chosen = i8(0, 0, 0, 0), i8(0, 0, 0, 0), []
     for r in range(6):
@@ -370,7 +347,7 @@ def test_rendezvous_prefers_engines_differently_for_each_key():
 def test_a_session_keeps_its_place_on_the_ring_whatever_the_load(name):
     sessions = [*range(40), *range(40)]
     router = Router(name, sessions=sessions)
-    chosen = [router.choose(X, r) for r in range(80)]
+    chosen = [router.choose(STATE_X, r) for r in range(80)]
     assert chosen[:40] == chosen[40:]
     assert set(chosen) == {0, 1, 2, 3}
     again = Router(name, sessions=sessions)  # another gateway, asked in another order
@@ -380,9 +357,9 @@ def test_a_session_keeps_its_place_on_the_ring_whatever_the_load(name):
 
 
 def test_an_overloaded_engine_passes_a_prefix_on_along_the_ring(monkeypatch):
-    monkeypatch.setattr("agentctl.policies.prefix_hash.prefix_key", lambda view, n_blocks: 1_000 + n_blocks)
-    idle = view_of()._replace(block_tokens=16)
-    order = np.argsort(plain(ring_distances)(1_016, 4, 150, 0)).tolist()
+    monkeypatch.setattr("agentctl.policies.prefix_hash.prefix_key", lambda view, n: (5 << 32) + n)
+    idle = view_of()
+    order = np.argsort(plain(ring_distances)(plain(tie_hash)(5, 16), 4, 150, 0)).tolist()
     assert choose("smg:prefix_hash", idle) == order[0]
 
     def loaded(**requests):
@@ -403,7 +380,7 @@ def test_an_overloaded_engine_passes_a_prefix_on_along_the_ring(monkeypatch):
 def test_a_short_prompt_is_hashed_by_its_whole_blocks(monkeypatch):
     asked = []
     monkeypatch.setattr("agentctl.policies.prefix_hash.prefix_key", lambda view, n: asked.append(n) or 5)
-    idle = view_of()._replace(block_tokens=16)
+    idle = view_of()
     for prompt in (20_000, 100, 15):
         choose("smg:prefix_hash", idle, prompt=prompt)
     assert asked == [16, 6]  # 15 tokens are no block: a key of its own
@@ -414,21 +391,21 @@ def test_a_short_prompt_is_hashed_by_its_whole_blocks(monkeypatch):
 
 def test_expected_wait_counts_what_was_sent_since_the_last_poll():
     """1,000 tokens and one request of 1,024 sent since: 2,024 more tokens at 2,000 a second."""
-    sent = X._replace(unpublished_requests=i8(0, 0, 0, 1), unpublished_tokens=i8(0, 0, 0, 1_000))
+    sent = STATE_X._replace(unpublished_requests=i8(0, 0, 0, 1), unpublished_tokens=i8(0, 0, 0, 1_000))
     np.testing.assert_allclose(Router("smg:least_load").cost(sent)[D], 1.012)
-    full = X._replace(kv_used_blocks=np.full(4, 1_000))
+    full = STATE_X._replace(kv_used_blocks=np.full(4, 1_000))
     assert np.all(np.isfinite(Router("smg:least_load").cost(full)))
 
 
 def test_waits_within_a_microsecond_are_ties():
-    view = view_of(pending_prefill_tokens=[2, 1, 3_000, 0])._replace(kv_total_blocks=i8(1, 1, 1, 1))
+    view = view_of(pending_prefill_tokens=[2, 1, 3_000, 0])
     assert {choose("smg:least_load", view, r=r, throughput=2e6) for r in range(60)} == {0, 1, 3}
     assert {choose("smg:least_load", view, r=r, throughput=1e5) for r in range(60)} == {3}
 
 
 def spills(*load, **params):
     my = load_policy("smg:cache_aware", params).my
-    return plain(cache_aware_spill.spills)(i8(*load), my).tolist()
+    return [requests > plain(cache_aware_spill.spill_limit)(i8(*load), my) for requests in load]
 
 
 def test_an_engine_spills_above_the_mean_and_a_margin_that_grows_slowly():
@@ -440,7 +417,6 @@ def test_an_engine_spills_above_the_mean_and_a_margin_that_grows_slowly():
 
 
 def smg(view, **params):
-    view = view._replace(kv_total_blocks=np.full(view.hit_tokens.size, 1))
     return {choose("smg:cache_aware", view, r=r, **params) for r in range(40)}
 
 
@@ -544,10 +520,14 @@ def test_the_first_drawn_wins_a_tie_of_two():
         assert [choose(name, view_of(), r=r) for r in range(50)] == [
             plain(draw_two)(4, 0, r)[0] for r in range(50)
         ]
-    chosen = [choose("vllm-router:power_of_two", X, r=r) for r in range(200)]
-    assert chosen == [min(plain(draw_two)(4, 0, r), key=X.inflight_requests.__getitem__) for r in range(200)]
-    chosen = [choose("sglang-router:power_of_two", X, r=r) for r in range(200)]
-    assert chosen == [min(plain(draw_two)(4, 0, r), key=X.context_tokens.__getitem__) for r in range(200)]
+    chosen = [choose("vllm-router:power_of_two", STATE_X, r=r) for r in range(200)]
+    assert chosen == [
+        min(plain(draw_two)(4, 0, r), key=STATE_X.inflight_requests.__getitem__) for r in range(200)
+    ]
+    chosen = [choose("sglang-router:power_of_two", STATE_X, r=r) for r in range(200)]
+    assert chosen == [
+        min(plain(draw_two)(4, 0, r), key=STATE_X.context_tokens.__getitem__) for r in range(200)
+    ]
 
 
 def test_draws_follow_weights_and_softmax_falls_with_cost():
@@ -556,13 +536,14 @@ def test_draws_follow_weights_and_softmax_falls_with_cost():
     assert counts[0] == 0 and abs(counts[1] - 3_000) < 5 * np.sqrt(4_000 * 3 / 16)
     assert {plain(draw)(np.zeros(3), 0, r) for r in range(50)} == {0, 1, 2}
     np.testing.assert_allclose(plain(softmax)(np.array([10.0, 30.0, 20.0]), 0.5), np.exp([0, -2, -1]))
+    np.testing.assert_allclose(plain(softmax)(np.array([10.0, np.inf, 30.0]), 0.5), [1, 0, np.exp(-2)])
     np.testing.assert_allclose(plain(softmax)(np.array([7.0, 7.0]), 0.5), [1, 1])
 
 
 def test_kv_aware_draws_above_temperature_zero():
     """Costs scaled to 0..1: 0 / 1 / .101 / .014."""
-    assert {choose("vllm-router:kv_aware", X, r=r, temperature=0.1) for r in range(200)} == {A, C, D}
-    assert {choose("vllm-router:kv_aware", X, r=r, temperature=0.001) for r in range(100)} == {A}
+    assert {choose("vllm-router:kv_aware", STATE_X, r=r, temperature=0.1) for r in range(200)} == {A, C, D}
+    assert {choose("vllm-router:kv_aware", STATE_X, r=r, temperature=0.001) for r in range(100)} == {A}
 
 
 ROUTERS = ("aibrix", "dynamo", "llm-d", "production-stack", "sglang-router", "smg", "vllm-router")
