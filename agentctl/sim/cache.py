@@ -104,7 +104,7 @@ def announce(s, e, now):
     line = engine.first_news
     while line != NONE:
         if router.index_delay == 0:
-            s.lines[line, e].known = np.int64(s.lines[line, e].held)
+            s.known[line, e] = s.lines[line, e].held
         elif router.n_late == s.late.size:
             router.lost_late += 1
         else:
@@ -139,7 +139,7 @@ def take(s, e, n):
                 engine.newest = NONE
             else:
                 runs[e, after].previous = NONE
-        line = run.line
+        line = np.int64(run.line)
         if taken == size:
             _drop_run(s, e, x)
         if line != NONE:
@@ -202,7 +202,7 @@ def _cut(s, e, x, at):
     """Cut run x before block `at`; users and queue place go to both parts. Returns the end."""
     engine, runs = s.engines[e], s.runs
     run = runs[e, x]
-    y = _new_run(s, e, run.line, at, run.high, run.users)
+    y = _new_run(s, e, np.int64(run.line), at, np.int64(run.high), np.int64(run.users))
     runs[e, y].born = run.born
     run.high = at
     runs[e, y].part = run.part

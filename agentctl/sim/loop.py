@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from agentctl.sim.active import add_active, drop_active
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.jit import kernel
@@ -38,11 +40,11 @@ def advance(s, arrivals, start, finish, settle):
         if now == math.inf:
             return -1
         if s.router[0].interval > 0:
-            publish(s, now, False, settle)
+            publish(s, now, settle)
         arrivals.now[0] = now
         _finish_batches(s, arrivals, now, finish)
         if s.router[0].interval > 0:
-            publish(s, now, True, settle)
+            publish(s, np.nextafter(now, np.inf), settle)  # and the one due now
 
 
 @kernel

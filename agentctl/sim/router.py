@@ -49,7 +49,7 @@ def _survey(s, r, now, seed, settle):
             catch_up(s, e, now, settle)
     number = np.int64(0)
     if router.interval == 0:
-        _take(s, 0)
+        _take(s, np.int64(0))
     else:
         number = min(math.floor((now - router.delay) / router.interval), router.next_publish - 1)
     if router.sees & SEES_HITS:
@@ -97,14 +97,14 @@ def _take(s, row):
 
 
 @kernel
-def publish(s, now, at_now, settle):
-    """Take the publishes due before `now` (`at_now`: and the one due now), as far as anyone will see them."""
+def publish(s, now, settle):
+    """Take the publishes due before `now`, as far as anyone will see them."""
     router = s.router[0]
     seen_next = max(math.floor((now - router.delay) / router.interval) - 1, 0)
     router.next_publish = max(router.next_publish, seen_next)
     while True:
         at = router.next_publish * router.interval
-        if at > now or (at == now and not at_now):
+        if at >= now:
             return
         for e in range(s.engines.size):
             catch_up(s, e, at, settle)
@@ -125,7 +125,7 @@ def hear(s, now):
         late = s.late[router.first_late]
         if late.at + router.index_delay > now:
             return
-        s.lines[late.line, late.engine].known = late.held
+        s.known[late.line, late.engine] = late.held
         router.first_late = (router.first_late + 1) % s.late.size
         router.n_late -= 1
 
@@ -143,7 +143,7 @@ def believe(s, r, g, first, stop):
         for e in range(first, stop):
             is_there = routes[g, e].hit_tokens == before * size  # the path so far
             if is_there and s.limits[e].prefix_caching:
-                here = min(np.int64(s.lines[line, e].known), length)
+                here = min(np.int64(s.known[line, e]), length)
                 routes[g, e].hit_tokens += here * size
                 any_whole = any_whole or here == length
         before += length

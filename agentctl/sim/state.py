@@ -123,13 +123,13 @@ JOB = _record(
 
 # Consecutive blocks of a line, cached by one request, with the same users (agentctl.sim.cache).
 RUN = _record(
-    line="i8",  # NONE: blocks without content
-    low="i8", high="i8",  # blocks low .. high - 1 of the line
-    users="i8",
     born="i8",  # when it was cached: orders copies of the same block
-    previous="i8", next="i8",  # in the queue of free runs; a free slot is chained by `next`
-    sibling="i8",  # another run of the line
-    part="i8",  # the run that continues this one since it was cut, NONE
+    line="i4",  # NONE: blocks without content
+    low="i4", high="i4",  # blocks low .. high - 1 of the line
+    users="i4",
+    previous="i4", next="i4",  # in the queue of free runs; a free slot is chained by `next`
+    sibling="i4",  # another run of the line
+    part="i4",  # the run that continues this one since it was cut, NONE
 )  # fmt: skip
 
 # Consecutive pages of a line in SGLang's radix tree (agentctl.sim.sglang_tree).
@@ -155,7 +155,6 @@ HOLD = _record(
 LINE = _record(
     first_run="i4",  # SGLang: its last piece
     held="i4",  # blocks of the line that are there
-    known="i4",  # ... as announced to the router
     news="i4",  # next line with news; NO_NEWS: none
 )  # fmt: skip
 
@@ -180,6 +179,7 @@ class State(NamedTuple):
     nodes: NDArray  # PIECE [engine, slot]
     holds: NDArray  # HOLD, of all engines
     lines: NDArray  # LINE [line, engine]
+    known: NDArray[np.int32]  # [line, engine] `held` as announced to the router
     path: NDArray  # RANGE, of all requests
     counts: NDArray[np.int64]
     ended: NDArray[np.int64]  # scratch
@@ -247,7 +247,8 @@ def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sig
         limits, _attributes(engines), _attributes(_make_jobs(content, requests)), np.full((k, seqs), NONE),
         np.zeros((k, seqs), np.int64), _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
         _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
-        _attributes(lines), _attributes(path), counts, np.empty(seqs, np.int64),
+        _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
+        np.empty(seqs, np.int64),
         *_make_router(sight, content.n_lines, k),
     )  # fmt: skip
 

@@ -47,6 +47,7 @@ class Engine:
         self.engine, self.limits, self.route = row(s.engines[e]), row(s.limits[e]), row(s.routes[0, e])
         self.runs, self.lines = columns(s.runs[e]), columns(s.lines[:, e])
         self.jobs, self.holds, self.path = jobs, holds, path
+        self.known = s.known[:, e].tolist()
         self.running = s.running[e, : self.engine.n_running].tolist()
         self.planned = s.planned[e, : self.engine.n_running].tolist()
         self.waiting = chain(jobs.next_waiting, self.engine.first_waiting)
@@ -167,4 +168,4 @@ def check_lines(of: Engine) -> None:
         assert len(set(copies)) == len(copies), "copies of a block have an order"
         assert sorted({i for _, i in copies}) == list(range(lines.held[line]))
         assert (line in news) == (lines.news[line] != NO_NEWS)
-        assert lines.known[line] == lines.held[line] or line in news
+        assert of.known[line] == lines.held[line] or line in news

@@ -63,7 +63,7 @@ def check_tree(of: Engine, nodes) -> set[int]:
         at = lines.news[at]
     for line, x in enumerate(lines.first_run):
         assert (line in news) == (lines.news[line] != NO_NEWS)
-        assert lines.known[line] == lines.held[line] or line in news
+        assert of.known[line] == lines.held[line] or line in news
         stop = lines.held[line]
         while stop > 0:
             assert nodes.line[x] == line and nodes.low[x] < nodes.high[x] == stop

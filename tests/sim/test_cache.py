@@ -109,7 +109,7 @@ class Both:
         assert copies(self.s) == judged
         for line in range(self.n_lines):
             assert lines[line].held == beginning(line, judge.found)
-            assert lines[line].known == beginning(line, {n for n, c in self.announced.items() if c > 0})
+            assert self.s.known[line, E] == beginning(line, {n for n, c in self.announced.items() if c > 0})
         assert self.s.counts[N_HOLDS] == len(self.holds_in_use()) + len(self.free_holds())
 
     def holds_in_use(self) -> set[int]:
@@ -291,13 +291,13 @@ def test_a_copy_from_the_middle_on_is_passed_to_where_the_older_one_begins():
 def test_the_router_hears_of_blocks_only_when_they_are_announced(both):
     line = both.s.lines[0, E]
     both.end(begun(both, [(0, 3)], n_new=3, n_full=3))
-    assert (line.held, line.known) == (3, 0)
+    assert (line.held, both.s.known[0, E]) == (3, 0)
     both.announce()
-    assert (line.held, line.known, line.news) == (3, 3, NO_NEWS)
+    assert (line.held, both.s.known[0, E], line.news) == (3, 3, NO_NEWS)
     begun(both, [(1, 1)], n_new=7)
-    assert (line.held, line.known) == (1, 3)
+    assert (line.held, both.s.known[0, E]) == (1, 3)
     both.announce()
-    assert line.known == 1
+    assert both.s.known[0, E] == 1
 
 
 def test_a_long_history_does_not_outgrow_the_slots_or_the_holds(both):
