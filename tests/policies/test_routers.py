@@ -113,10 +113,10 @@ def test_state_x_costs_what_the_formulas_say(name, params, expected):
 
 def test_dynamos_credit_fades_with_excess_prefill():
     """64 blocks of prompt; engine 0 holds 32 and is one prompt behind: its credit halves to 16."""
-    view = view_of(hit_tokens=[512, 0], inflight_prefill_tokens=[1_024, 0], active_blocks=[64, 64])
-    np.testing.assert_allclose(Router("dynamo:kv", 2).cost(view, prompt=1_024), [160, 128])
+    view = view_of(hit_tokens=[512, 0], inflight_prefill_tokens=[2_048, 1_024], active_blocks=[64, 64])
+    np.testing.assert_allclose(Router("dynamo:kv", 2).cost(view, prompt=1_024), [224, 192])
     decayed = Router("dynamo:kv", 2, overlap_credit_decay=1).cost(view, prompt=1_024)
-    np.testing.assert_allclose(decayed, [176, 128])
+    np.testing.assert_allclose(decayed, [240, 192])
 
 
 def test_dynamos_prefill_never_counts_below_zero_and_requests_count_when_weighed():
@@ -178,6 +178,10 @@ def test_the_affinity_filter_keeps_holders_until_they_are_too_late():
     assert affine(STATE_X, affinity_threshold=0.95, max_ttft_penalty_ms=1_633) == [B]
     assert affine(STATE_X, affinity_threshold=0.95, max_ttft_penalty_ms=1_632) == [A, B, C, D]
     assert affine(STATE_X, affinity_threshold=0.95, max_ttft_penalty_ms=0) == [B]  # 0: never
+    late = STATE_X._replace(inflight_prefill_tokens=i8(9_000, 18_000, 0, 0))
+    assert affine(late, affinity_threshold=0.95, peak_prefill_throughput=1_000) == [
+        B
+    ]  # 18,000 ms are not above
     assert affine(STATE_X, exploration_probability=1) == [A, B, C, D]
 
 
@@ -210,6 +214,12 @@ def test_a_session_stays_with_its_engine_until_it_is_forgotten():
     assert router.choose(idle, 2, inflight_requests=load, now=299.0) == 1  # another session
     assert router.choose(idle, 3, inflight_requests=load, now=598.0) == 0  # used 299 s ago
     assert router.choose(idle, 4, inflight_requests=load, now=898.0) != 0  # 300 s ago
+
+
+def test_the_session_filter_comes_before_the_affinity_filter():
+    router = Router("llm-d:session_affinity", sessions=[0, 0], affinity_filter=1)
+    assert router.choose(view_of(), 0) == 0
+    assert router.choose(view_of(hit_tokens=[0, 19_000, 0, 0]), 1) == 0
 
 
 def test_a_session_score_does_not_move_the_session():
@@ -314,8 +324,9 @@ def test_an_expired_session_no_longer_counts_and_is_placed_anew():
     assert router.memory[1:3].sum() == 3
 
 
-def test_the_sweep_comes_once_a_minute():
-    router = Router("vllm-router:sticky_least_loaded", 2, sessions=[0, 1, 2, 1], ttl_s=30)
+@pytest.mark.parametrize("ttl_s", [30, 60])
+def test_the_sweep_comes_once_a_minute(ttl_s):
+    router = Router("vllm-router:sticky_least_loaded", 2, sessions=[0, 1, 2, 1], ttl_s=ttl_s)
     idle = view_of(hit_tokens=[0, 0])
     router.choose(idle, 0)
     router.choose(idle, 1, now=59.0)  # session 0 is past its time and still counts
@@ -369,6 +380,7 @@ def test_an_overloaded_engine_passes_a_prefix_on_along_the_ring(monkeypatch):
         return idle._replace(inflight_requests=load)
 
     assert choose("smg:prefix_hash", loaded(p0=13)) == order[0]  # a share of 3.5: 13 <= 3.5 + 10
+    assert choose("smg:prefix_hash", loaded(p0=13), load_above=9.6) == order[0]  # this request counts
     assert choose("smg:prefix_hash", loaded(p0=14)) == order[1]  # 14 > 3.75 + 10 and > 1.25 * 3.75
     assert choose("smg:prefix_hash", loaded(p0=40, p1=40)) == order[2]  # 40 > 20.25 + 10 and > 25.3
     assert choose("smg:prefix_hash", loaded(p0=40, p1=40), load_factor=2) == order[0]
@@ -412,6 +424,7 @@ def test_an_engine_spills_above_the_mean_and_a_margin_that_grows_slowly():
     assert spills(6, 15, 2, 0) == [False, True, False, False]  # 15 > 8.625 and 15 > 5.75 + 5
     assert spills(5, 1, 1, 1) == [False] * 4  # 5 > 3 but not > 2 + 4
     assert spills(9, 1, 1, 1) == [True, False, False, False]  # 9 > 4.5 and > 3 + 4
+    assert spills(6, 1, 1, 0) == [False] * 4  # 6 > 3 but not > 2 + 4: the margin is 4 at least
     assert spills(9, 7, 7, 1) == [False] * 4  # 9 <= 1.5 * 6
     assert spills(5, 1, 1, 1, balance_abs_threshold=2) == [True, False, False, False]  # 5 > 2 + 2
 
@@ -437,6 +450,8 @@ def test_only_when_every_holder_spills_others_are_asked_and_none_that_spills():
     assert smg(one) == {1}
     both = one._replace(inflight_requests=i8(30, 30, 1, 1, 1, 1), running_requests=i8(0, 0, 9, 9, 1, 9))
     assert smg(both) == {4}
+    miss = view_of(inflight_requests=[30, 1, 1, 1], running_requests=[0, 9, 9, 9])
+    assert smg(miss) == {0}  # nobody to leave: all engines are asked
     even = view_of(hit_tokens=hits, inflight_requests=[9] * 6, running_requests=[5, 5, 0, 9, 9, 9])
     assert smg(even, balance_rel_threshold=-1, balance_abs_threshold=-9) == {2}  # all spill: anyone
 
@@ -455,6 +470,11 @@ def test_a_match_loses_value_with_tokens_to_prefill():
 
 
 # production-stack
+
+
+def test_a_load_below_one_request_is_not_blown_up():
+    view = view_of(running_requests=[1, 0, 0, 0])
+    np.testing.assert_allclose(Router("production-stack:loadaware").cost(view), [0.75, -0.25, -0.25, -0.25])
 
 
 def test_prefixaware_takes_any_of_the_deepest_and_by_default_also_no_match():
@@ -480,7 +500,9 @@ def test_kvaware_goes_by_rate_when_too_little_hits():
     assert [router.choose(short, r, now=1.0) for r in range(4, 6)] == [3, 0]
     cold = view_of()
     assert router.choose(cold, 6, prompt=100, now=1.0) == 2  # no hit at all is never enough
-    assert router.choose(cold, 7, prompt=100, now=100.0) == 0  # a minute later all are equal
+    assert router.choose(cold, 7, prompt=100, now=61.0) == 0  # a minute later all are equal
+    assert router.choose(cold, 8, prompt=100, now=120.9) == 1
+    assert router.choose(cold, 9, prompt=100, now=121.0) == 0
 
 
 # AIBrix
