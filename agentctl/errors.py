@@ -62,3 +62,7 @@ class ObjectiveNotMetError(AgentctlError):
     """The work is done and written; what was asked of it does not hold."""
 
     exit_code = 3
+
+
+class AgentctlWarning(UserWarning):
+    """A remark of a library for the person who runs it: the command line prints it in one line."""

@@ -10,11 +10,9 @@ import warnings
 from functools import cache
 from importlib.metadata import entry_points
 
+from agentctl.errors import AgentctlWarning
+
 GROUP = "agentctl.policies"
-
-
-class PluginWarning(UserWarning):
-    """A plug-in that cannot be used; everything else can."""
 
 
 @cache
@@ -26,4 +24,4 @@ def import_plugins() -> None:
         except Exception as error:  # somebody else's code: whatever it does, ours goes on
             owner = entry.dist.name if entry.dist else "an unknown distribution"
             text = f"policies of {owner} ({entry.value}) are left out: {type(error).__name__}: {error}"
-            warnings.warn(text.split("\n")[0], PluginWarning, stacklevel=2)
+            warnings.warn(text.split("\n")[0], AgentctlWarning, stacklevel=2)

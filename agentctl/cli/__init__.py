@@ -5,6 +5,6 @@ COMMANDS = {
     "analyze": "Say what is in a trace: reuse, locality, phases, load",
     "simulate": "Replay a trace on a cluster under one routing policy",
     "recommend": "Compare policies and cluster sizes, and name one",
-    "policies": "List the routing policies",
+    "policies": "List the routing policies, explain one, or check your own",
     "report": "Render a run folder again",
 }

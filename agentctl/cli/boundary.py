@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import warnings
 from typing import IO, Any
 
 from typer import TyperException
 
 from agentctl.cli.command import origin
-from agentctl.errors import AgentctlError
+from agentctl.errors import AgentctlError, AgentctlWarning
 from agentctl.report.escape import printable
 
 ISSUES = "please report this: it is a bug in agentctl, not in your data"
@@ -38,6 +40,14 @@ def explain(error: BaseException, out: IO[str]) -> int:
     if isinstance(error, MemoryError):
         return _say(out, "out of memory", "give the process more memory, or split the input", 1)
     return _bug(error, out)
+
+
+def show_warning(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
+    """Ours in one line, for who runs the command; others as Python shows them."""
+    if issubclass(category, AgentctlWarning):
+        sys.stderr.write(f"warning: {printable(str(message))}\n")
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _say(out: IO[str], message: str, hint: str | None, code: int) -> int:

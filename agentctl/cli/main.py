@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -18,7 +19,7 @@ from typer.main import get_command
 
 from agentctl import __version__
 from agentctl.cli import COMMANDS
-from agentctl.cli.boundary import Terminated, explain
+from agentctl.cli.boundary import Terminated, explain, show_warning
 from agentctl.cli.command import Command, build
 
 
@@ -67,10 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     _open_closed_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    try:
-        code = get_command(app).main(arguments, prog_name="agentctl", standalone_mode=False)
-    except (Exception, KeyboardInterrupt, Terminated) as error:  # the boundary: whatever it is ends here
-        return explain(error, sys.stderr)
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning  # type: ignore[assignment]  # as Python calls it
+        try:
+            code = get_command(app).main(arguments, prog_name="agentctl", standalone_mode=False)
+        except (Exception, KeyboardInterrupt, Terminated) as error:  # the boundary: whatever it is ends here
+            return explain(error, sys.stderr)
     return code if isinstance(code, int) else 0
 
 

@@ -1,50 +1,70 @@
-"""`agentctl policies`: what can be compared."""
+"""`agentctl policies`: what can be compared, what each does, and whether a policy of one's own works."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from agentctl.errors import UsageError
 
-def policies(ctx: typer.Context) -> None:
-    """List the routing policies: what each sees, how it breaks ties, its parameters, its source."""
+
+def policies(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME | check FILE.py[:FUNCTION]]",
+            help="A policy, to tell all about it; `check` and a file, to try a policy of your own.",
+        ),
+    ] = None,
+) -> int:
+    """List the routing policies; tell all about one; or check one that you wrote.
+
+    A check compiles the function, replays 100 requests compiled and in plain Python, compares them bit for
+    bit and measures its speed. Exit code 3: they differ.
+    """
+    match words or []:
+        case []:
+            return _list(ctx)
+        case ["check", name]:
+            return _check(ctx, name)
+        case [name] if name != "check":
+            return _tell(ctx, name)
+    expected = "nothing, NAME, or check FILE.py[:FUNCTION]"
+    raise UsageError(f"cannot read {' '.join(words or [])!r}", expected=expected)
+
+
+def _list(ctx: typer.Context) -> int:
+    from agentctl.policies._describe import document, overview
     from agentctl.policies.base import load_policy, policy_names
-    from agentctl.present import Section, Table
 
     found = [load_policy(name) for name in policy_names()]
-    document = {
-        "schema": "agentctl/policies/1",
-        "policies": [
-            {
-                "name": policy.name,
-                "source": policy.source,
-                "sees": list(policy.sees),
-                "tie": policy.tie,
-                "params": {key: _known(value) for key, value in policy.params.items()},
-                "params_from_profile": dict(policy.from_profile),
-            }
-            for policy in found
-        ],
-    }
-    table = Table(
-        columns=(("policy", ""), ("sees", ""), ("ties", ""), ("parameters", ""), ("source", "")),
-        rows=tuple(
-            (policy.name, ", ".join(policy.sees), policy.tie, ", ".join(_parameters(policy)), policy.source)
-            for policy in found
-        ),
-    )
-    ctx.obj.result(document, (Section("policies", "", "", tables=(table,)),))
+    ctx.obj.result(document(found), overview(found))
+    return 0
 
 
-def _parameters(policy: object) -> list[str]:
-    from agentctl.policies.base import Policy
+def _tell(ctx: typer.Context, name: str) -> int:
+    from agentctl.policies._describe import document, story
+    from agentctl.policies.base import load_policy
 
-    assert isinstance(policy, Policy)
-    return [
-        f"{key}={'profile' if _known(value) is None else f'{value:g}'}"
-        for key, value in policy.params.items()
-    ]
+    found = load_policy(name)
+    ctx.obj.result(document([found]), story(found))
+    return 0
 
 
-def _known(value: float) -> float | None:
-    """NaN stands for a default that the profile gives."""
-    return None if value != value else value
+def _check(ctx: typer.Context, name: str) -> int:
+    from agentctl.cli.inputs import announce_compilation
+    from agentctl.policies._check import check_policy
+    from agentctl.policies._describe import check_document, check_failed, check_sections
+    from agentctl.policies._names import is_user_policy, parse_policy
+    from agentctl.policies.base import load_policy
+
+    name, params = parse_policy(name, "policies check")
+    if not is_user_policy(name):
+        raise UsageError(f"{name!r} is no Python file", place="check", expected="FILE.py[:FUNCTION]")
+    policy = load_policy(name, params)
+    announce_compilation(ctx.obj)
+    found = check_policy(policy)
+    ctx.obj.result(check_document(found), check_sections(found))
+    return 3 if check_failed(found) else 0

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentctl.errors import ConfigError
+from agentctl.errors import AgentctlWarning, ConfigError
 from agentctl.policies import _files, base
 from agentctl.policies._files import FIXED, find_policy_file, parse_policy_file, policy_file_names
 from agentctl.policies._names import file_and_function, is_user_policy, parse_policy, split_policies
-from agentctl.policies._plugins import GROUP, PluginWarning, import_plugins
+from agentctl.policies._plugins import GROUP, import_plugins
 from agentctl.policies.base import formula_names, load_policy, policy, policy_names
 from agentctl.toml import read_toml
 
@@ -157,7 +157,7 @@ def test_a_broken_plugin_is_a_warning_that_names_its_distribution(installed):
         raise ImportError("no such thing\nmore of it")
 
     installed(load)
-    with pytest.warns(PluginWarning) as caught:
+    with pytest.warns(AgentctlWarning) as caught:
         assert "lmetric" in policy_names()
     assert str(caught[0].message) == (
         "policies of their-package (their_package.routing) are left out: ImportError: no such thing"
