@@ -18,7 +18,7 @@ from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import bind
 from agentctl.sim.loop import advance, send
 from agentctl.sim.router import look
-from agentctl.sim.state import ENDED, State
+from agentctl.sim.state import ENDED, STOP, State
 from agentctl.workload import Requests
 
 
@@ -40,11 +40,10 @@ def is_compiled(choose: Callable[..., int]) -> bool:
 
 
 def replay(s, arrivals, requests, choose, my, start, finish, settle, seed, until):  # type: ignore[no-untyped-def]
-    """Replay until everything has ended (-1), `until` requests have (-2), or a choice is no engine.
-
-    Then (the request, that choice) is returned.
+    """Replay until everything has ended (-1), `until` requests have or STOP is set (-2), or a choice is no
+    engine: then (the request, that choice) is returned.
     """
-    while s.counts[ENDED] < until:
+    while s.counts[ENDED] < until and s.counts[STOP] == 0:
         r = advance(s, arrivals, start, finish, settle)
         if r < 0:
             return np.int64(-1), np.int64(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,11 +17,12 @@ from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.sight import sight_of
-from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, State, make_limits, make_state
+from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, State, make_limits, make_state
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
 
 Progress = Callable[[float, str], None]
+WATCH_S = 0.1
 GoOn = Callable[[int], bool]  # until so many requests have ended; whether all have
 
 
@@ -96,14 +98,15 @@ def _replay(
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
     requests = Requests(*plain)
     arrivals = make_arrivals(workload, concurrency)
-    every = max(n // 100, 1) if progress else n + 1
     drive = _compiled if is_compiled(policy.choose) else _plain
     go_on = drive(s, arrivals, requests, rules, policy, seed)
-    until = every
-    while not go_on(until):
-        until = int(s.counts[ENDED]) + every
-        if progress:
-            progress(int(s.counts[ENDED]) / n, "simulating")
+    if drive is _compiled:
+        _watch(go_on, s, n, progress)
+    else:
+        every = max(n // 100, 1)
+        while not go_on(int(s.counts[ENDED]) + every):
+            if progress:
+                progress(int(s.counts[ENDED]) / n, "simulating")
     if progress:
         progress(1.0, "simulating")
     if s.counts[LOST_HOLDS]:
@@ -122,6 +125,21 @@ def _replay(
             hint="more kv_blocks, more conservativeness, or no mixed_chunk",
         )
     assert s.counts[ENDED] == n, "every request ends in exactly one state"
+
+
+def _watch(go_on: GoOn, s: State, n: int, progress: Progress | None) -> None:
+    """Run compiled code, which holds no lock of Python's, in a thread of its own; this one shows how far it
+    is, and stops it on Ctrl-C or whatever else is raised here."""
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(go_on, n + 1)
+        try:
+            while not wait([run], timeout=WATCH_S).done:
+                if progress:
+                    progress(int(s.counts[ENDED]) / n, "simulating")
+        except BaseException:
+            s.counts[STOP] = 1
+            raise
+        run.result()
 
 
 def _compiled(

@@ -162,8 +162,8 @@ RANGE = _record(line="i8", length="i8")
 
 # Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, holds for which
 # there was no room, and batches that found no KV where SGLang would stop (with either of the two the run is
-# void).
-CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS, OUT_OF_KV = range(6)
+# void), and whether the run is to stop: set from outside, by another thread.
+CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS, OUT_OF_KV, STOP = range(7)
 
 
 EVERYTHING = Sight()
@@ -240,7 +240,7 @@ def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sig
     path["line"], path["length"] = content.line, content.length
     most_holds = int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64
     n_holds = 0 if has_trees else min(most_holds, MAX_HOLDS)
-    counts = np.zeros(6, np.int64)
+    counts = np.zeros(7, np.int64)
     counts[FREE_HOLD] = NONE
     # untouched memory costs nothing: pieces and holds are written when they are used
     return State(
