@@ -82,14 +82,16 @@ class Pool:
 
 @dataclass(frozen=True)
 class Router:
+    """None: as the policy's own router does (its policy file), else a precise index and fresh metrics."""
+
     policy: str = "round-robin"
     params: dict[str, Any] = field(default_factory=dict)
     gateways: Positive = 1
-    index: Literal["precise", "approximate"] = "precise"
-    index_params: dict[str, Any] = field(default_factory=dict)
-    index_delay_s: Seconds = 0.0
-    metrics_interval_s: Seconds = 0.0  # 0: always fresh
-    metrics_delay_s: Seconds = 0.0  # from publishing to the router
+    index: Literal["precise", "approximate"] | None = None
+    index_params: dict[str, Any] | None = None
+    index_delay_s: Seconds | None = None
+    metrics_interval_s: Seconds | None = None  # 0: always fresh
+    metrics_delay_s: Seconds | None = None  # from publishing to the router
     tie: Literal["policy", "first", "rotate", "random", "lexicographic"] = "policy"
 
 
@@ -195,8 +197,12 @@ def check_simulated(cluster: Cluster) -> None:
     if len({pool.scheduler for pool in cluster.pools}) > 1:
         raise _not_simulated("a cluster with both schedulers", "[[pool]]")
     router = cluster.router
-    if router.index != "precise" or router.index_params:
-        raise _not_simulated("an approximate prefix index", "[router]")
+    if router.index not in (None, "precise") or router.index_params:
+        raise ConfigError(
+            "an approximate prefix index is not simulated yet",
+            place="[router]",
+            hint='index = "precise" in [router] of the cluster file simulates the policy with an exact one',
+        )
     if router.metrics_delay_s and not router.metrics_interval_s:
         raise ConfigError(
             "needs a metrics_interval_s above 0: metrics that are always fresh have no delay",

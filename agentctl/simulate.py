@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from agentctl import __version__
 from agentctl.analyzers.distribution import cdf_curve
 from agentctl.analyzers.words import count, percent, seconds
 from agentctl.metrics import Run, hit_ratio, measure, tokens_per_s, ttft_s
+from agentctl.policies._settings import router_settings, router_words
 from agentctl.policies.base import Policy, load_policy
 from agentctl.present import Fact, Figure, Section, Table, Value
 from agentctl.result import Progress, RunResult
@@ -55,6 +57,7 @@ def run_simulation(
     """
     objectives = parse_slos(slos)
     chosen = policy_of(cluster, policy, params)
+    cluster, router = _settled(cluster, chosen)
     workload = compile_workload(trace, replay=replay)
     outcome = simulate(workload, cluster, chosen, seed=seed, concurrency=concurrency, progress=progress)
     run = outcome.run()
@@ -66,6 +69,7 @@ def run_simulation(
         "policy": chosen.name,
         "params": plain(chosen.params),
         "tie": chosen.tie,
+        "router": router,
         "replay": workload.replay,
         "concurrency": concurrency,
         "seed": seed,
@@ -86,6 +90,13 @@ def policy_of(cluster: Cluster, name: str | None = None, params: Mapping[str, An
     own = router.params if name in (None, router.policy) else {}
     batch_time = cluster.pools[0].profile.batch_time
     return load_policy(name or router.policy, {**own, **(params or {})}, router.tie, batch_time)
+
+
+def _settled(cluster: Cluster, policy: Policy) -> tuple[Cluster, dict[str, Any]]:
+    """The cluster as its router is under this policy, and each of its settings with where it came from."""
+    router, origins = router_settings(cluster.router, policy)
+    settings = {key: {"value": getattr(router, key), "origin": where} for key, where in origins.items()}
+    return replace(cluster, router=router), {"gateways": router.gateways, **settings}
 
 
 def trace_facts(workload: Workload) -> dict[str, Any]:
@@ -122,8 +133,8 @@ def plain(values: Mapping[str, float]) -> dict[str, float | None]:
     return {key: None if math.isnan(value) else value for key, value in values.items()}
 
 
-def assumptions(workload: Workload, cluster: Cluster) -> tuple[str, ...]:
-    """What every simulated number rests on, in words."""
+def assumptions(workload: Workload, cluster: Cluster, router: str) -> tuple[str, ...]:
+    """What every simulated number rests on, in words; `router` says what it knows."""
     modes = {
         "timestamps": "every request arrives when the log says",
         "causal": "a turn arrives when the log says, but not before its predecessor has ended",
@@ -145,7 +156,8 @@ def assumptions(workload: Workload, cluster: Cluster) -> tuple[str, ...]:
         )
         if "kv_blocks" in profile.provenance:
             said.append(f"KV blocks: {profile.provenance['kv_blocks']}")
-    said.append("the router sees fresh metrics and an exact prefix index; one gateway; no KV tier")
+    gateways = count(cluster.router.gateways, "gateway")
+    said.append(f"{router}; {gateways}; no KV tier")
     said.append("engines start empty; asynchronous scheduling is not simulated")
     return tuple(said)
 
@@ -253,4 +265,9 @@ def _balance(document: dict[str, Any]) -> Section:
 
 def _assumed(workload: Workload, cluster: Cluster) -> Section:
     sentence = "The numbers hold under these assumptions."
-    return Section("assumptions", "What was assumed", sentence, assumptions=assumptions(workload, cluster))
+    return Section(
+        "assumptions",
+        "What was assumed",
+        sentence,
+        assumptions=assumptions(workload, cluster, router_words(cluster.router)),
+    )

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from agentctl.cluster import Router
 from agentctl.policies._check import Checked
 from agentctl.policies._files import FIXED, Param
 from agentctl.policies._sample import ENGINES, TURNS
+from agentctl.policies._settings import DEFAULTS, router_settings, router_words
 from agentctl.policies.base import Policy
 from agentctl.present import Fact, Section, Table, Value
 from agentctl.sim.view import View
@@ -70,7 +72,7 @@ def _facts(policy: Policy) -> dict[str, Any]:
         "parameters": [_parameter(policy, key) for key in policy.params],
         "keeps_memory": policy.memory is not None,
         "has_cost": policy.cost is not None,
-        "signals": asdict(file.signals) if file else None,
+        "signals": {key: getattr(router_of(policy), key) for key in DEFAULTS} if file else None,
         "requires": asdict(file.requires) if file else None,
         "provenance": dict(file.provenance) if file else None,
     }
@@ -118,18 +120,16 @@ def _signals(policy: Policy) -> Section:
         "Engine metrics and prefix index are as [router] of the cluster file says; default fresh, precise."
     )
     if policy.file:
-        s = policy.file.signals
-        fresh = "always fresh"
-        if s.metrics_interval_s:
-            fresh = f"published every {s.metrics_interval_s:g} s, seen {s.metrics_delay_s:g} s later"
-        late = f", {s.index_delay_s:g} s late" if s.index_delay_s else ""
-        limits = ", ".join(f"{key} {value}" for key, value in s.index_params.items())
-        index = f"{s.index}{late}{f' ({limits})' if limits else ''}"
-        sentence = f"Engine metrics are {fresh}; the prefix index is {index}."
+        sentence = f"Unless [router] of the cluster file says else: {router_words(router_of(policy))}."
     meanings = _meanings(View.__doc__ or "", columns=1)
     rows = tuple((field, meanings.get(field)) for field in policy.sees)
     table = Table((("reads of the view", ""), ("meaning", "")), rows)
     return Section("signals", "Signals", sentence, tables=(table,) if rows else ())
+
+
+def router_of(policy: Policy) -> Router:
+    """As the policy alone would have it."""
+    return router_settings(Router(), policy)[0]
 
 
 def _requires(policy: Policy) -> list[Section]:

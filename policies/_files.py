@@ -62,13 +62,13 @@ class Param:
 
 @dataclass(frozen=True)
 class Signals:
-    """What the router knows, and how late: settings of [router] that a cluster file may leave out."""
+    """What the router knows, and how late: settings of [router] that a cluster file may leave out (None)."""
 
-    metrics_interval_s: Seconds = 0.0
-    metrics_delay_s: Seconds = 0.0
-    index: Literal["precise", "approximate"] = "precise"
-    index_delay_s: Seconds = 0.0
-    index_params: dict[str, Any] = field(default_factory=dict)
+    metrics_interval_s: Seconds | None = None
+    metrics_delay_s: Seconds | None = None
+    index: Literal["precise", "approximate"] | None = None
+    index_delay_s: Seconds | None = None
+    index_params: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

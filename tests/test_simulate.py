@@ -1,6 +1,7 @@
 """`run_simulation` on a dataset small enough to follow by hand."""
 
 import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +10,7 @@ from oracles.datasets import write_dataset
 from agentctl.cluster import parse_cluster
 from agentctl.errors import ConfigError, OutputError, UsageError
 from agentctl.files import canonical_json
-from agentctl.policies.base import policy_names
+from agentctl.policies.base import formula_names
 from agentctl.result import read_result
 from agentctl.simulate import run_simulation
 
@@ -77,7 +78,7 @@ def test_another_policy_and_its_parameters_override_the_clusters_router(trace, c
 
 
 def test_with_one_engine_all_policies_agree(trace, cluster):
-    results = [run_simulation(trace, cluster.with_engines(1), policy=name) for name in policy_names()]
+    results = [run_simulation(trace, cluster.with_engines(1), policy=name) for name in formula_names()]
     assert len(results) >= 5
     for result in results[1:]:
         assert result.document["metrics"] == results[0].document["metrics"]
@@ -120,3 +121,17 @@ def test_mistakes_are_told_before_anything_runs(trace, cluster):
 def test_objectives_are_those_given(trace, cluster):
     document = run_simulation(trace, cluster, slos=["ttft p50 < 30ms"]).document
     assert [(slo["objective"], slo["holds"]) for slo in document["slo"]] == [("ttft p50 < 30ms", False)]
+
+
+def test_the_document_says_what_the_router_knew_and_who_said_so(trace, cluster):
+    def router(policy, **said):
+        run = run_simulation(trace, replace(cluster, router=replace(cluster.router, **said)), policy=policy)
+        assert any("prefix index is precise" in line for line in run.sections[-1].assumptions)
+        return run.document["router"]
+
+    plain = router("lmetric")
+    assert plain["gateways"] == 1
+    assert plain["index"] == {"value": "precise", "origin": "default"}
+    own = router("vllm-router:kv_aware", metrics_interval_s=0.5)
+    assert own["index"] == {"value": "precise", "origin": "policy"}
+    assert own["metrics_interval_s"] == {"value": 0.5, "origin": "cluster"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentctl.cluster import Cluster, cluster_of, load_cluster
 from agentctl.errors import UsageError
 from agentctl.policies._names import parse_policy
+from agentctl.policies._settings import router_words, settled
 from agentctl.policies.base import Policy
 from agentctl.profile import Profile
 from agentctl.recommend.search import Candidate
@@ -67,3 +68,13 @@ def _current(text: str, cluster: Cluster) -> tuple[str, Policy]:
     else:
         policy = policy_of(cluster, *parse_policy(text, "--current"))
     return policy.name, policy
+
+
+def routers_in_words(cluster: Cluster, candidates: Sequence[Candidate]) -> str:
+    """What the router knows under each policy: said once where it is the same."""
+    told: dict[str, list[str]] = {}
+    for name, policy in {candidate.name: candidate.policy for candidate in candidates}.items():
+        told.setdefault(router_words(settled(cluster, policy).router), []).append(name)
+    if len(told) == 1:
+        return next(iter(told))
+    return "; ".join(f"under {', '.join(names)} {words}" for words, names in told.items())

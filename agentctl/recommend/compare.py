@@ -12,9 +12,10 @@ from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import UsageError
 from agentctl.metrics import Run
+from agentctl.policies._settings import settled
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
-from agentctl.recommend.candidates import base_cluster, candidates_of
+from agentctl.recommend.candidates import base_cluster, candidates_of, routers_in_words
 from agentctl.recommend.decision import OBJECTIVES, Decision, decide
 from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder
@@ -87,7 +88,8 @@ def recommend(
         return at_load(drawn, load, seed)
 
     def run(candidate: Candidate, on: Workload) -> Run:
-        return simulate(on, clusters[candidate.engines], candidate.policy, seed=seed).run()
+        cluster = settled(clusters[candidate.engines], candidate.policy)
+        return simulate(on, cluster, candidate.policy, seed=seed).run()
 
     _compile_all(run, candidates, workload)
     found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
@@ -106,7 +108,7 @@ def recommend(
         rate_per_min=rate,
         status=status,
         statement=lead + words.statement(decision, called, rate),
-        assumptions=(*method, *assumptions(workload, base)),
+        assumptions=(*method, *assumptions(workload, base, routers_in_words(base, candidates))),
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code}
     return RunResult(describe.document(told, head), describe.sections(told), exit_code)

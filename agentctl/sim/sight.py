@@ -48,7 +48,7 @@ def sight_of(
         SEES_ALL if sees is None else sum({COSTLY.get(field, 0) for field in sees}),
         size,
         router.gateways,
-        router.metrics_interval_s,
-        router.metrics_delay_s,
-        router.index_delay_s,
+        router.metrics_interval_s or 0.0,
+        router.metrics_delay_s or 0.0,
+        router.index_delay_s or 0.0,
     )
