@@ -57,8 +57,21 @@ def run_simulation(
     """
     objectives = parse_slos(slos)
     chosen = policy_of(cluster, policy, params)
-    cluster, router = _settled(cluster, chosen)
     workload = compile_workload(trace, replay=replay)
+    return simulate_policy(workload, cluster, chosen, objectives, concurrency, seed, progress)
+
+
+def simulate_policy(
+    workload: Workload,
+    cluster: Cluster,
+    chosen: Policy,
+    objectives: tuple[Slo, ...],
+    concurrency: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RunResult:
+    """`run_simulation` of a compiled workload under a loaded policy."""
+    cluster, router = _settled(cluster, chosen)
     outcome = simulate(workload, cluster, chosen, seed=seed, concurrency=concurrency, progress=progress)
     run = outcome.run()
     document = {

@@ -29,8 +29,12 @@ def simulate(
         int | None, typer.Option(min=1, metavar="N", help="Number of engines; default: the cluster's.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(metavar="P[:KEY=VALUE,...]", help="Routing policy; default: the cluster's.")
-    ] = None,
+        list[str],
+        typer.Option(
+            metavar="P[:KEY=VALUE,...]",
+            help="Routing policy, repeatable: several are shown side by side; default: the cluster's.",
+        ),
+    ] = [],  # noqa: B006  (typer copies it)
     replay: Replay = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Sessions in flight, for --replay closed-loop.")
@@ -39,29 +43,24 @@ def simulate(
     seed: Seed = 0,
     force: Force = False,
 ) -> int:
-    """Replay a trace on a cluster under one routing policy: latencies, hits, balance, and why.
+    """Replay a trace on a cluster under a routing policy: latencies, hits, balance, and why.
 
     The cluster is a file (--cluster), or engines of one profile (--profile, --engines).
     """
     from agentctl.cli.inputs import announce_compilation, open_input, the_cluster
     from agentctl.cli.reports import check_free, finish
     from agentctl.result import RESULT_FILE
+    from agentctl.side_by_side import run_side_by_side
     from agentctl.simulate import run_simulation
 
     check_free(output, force, mark=RESULT_FILE)
-    chosen, params = policy_and_params(policy)
+    chosen = [policy_and_params(text) for text in policy] or [(None, {})]
     simulated = the_cluster(cluster, profile, engines)
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
-        result = run_simulation(
-            opened,
-            simulated,
-            policy=chosen,
-            params=params,
-            replay=replay,
-            concurrency=concurrency,
-            seed=seed,
-            slos=slo,
-            progress=progress,
-        )
+        how = {"replay": replay, "concurrency": concurrency, "seed": seed, "slos": slo, "progress": progress}
+        if len(chosen) > 1:
+            result = run_side_by_side(opened, simulated, chosen, **how)
+        else:
+            result = run_simulation(opened, simulated, policy=chosen[0][0], params=chosen[0][1], **how)
     return finish(ctx, opened.name, result, output, force)

@@ -1,0 +1,106 @@
+"""Several policies on one cluster, replayed once each over the same arrivals (`simulate` with many --policy).
+
+One run each says what would have happened, not which policy is better: `recommend` repeats and pairs runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentctl import __version__
+from agentctl.analyzers.words import count
+from agentctl.errors import UsageError
+from agentctl.present import Section, Table, Value
+from agentctl.result import Progress, RunResult
+from agentctl.simulate import assumptions, policy_of, simulate_policy
+from agentctl.slo import parse_slos
+from agentctl.workload import compile_workload
+
+if TYPE_CHECKING:
+    from agentctl.cluster import Cluster
+    from agentctl.trace import Trace
+
+SCHEMA = "agentctl/simulate-policies/1"
+SHARED = ("agentctl_version", "trace", "cluster", "replay", "concurrency", "seed", "requests", "counts")
+
+
+def run_side_by_side(
+    trace: Trace,
+    cluster: Cluster,
+    policies: Sequence[tuple[str | None, Mapping[str, Any]]],
+    *,
+    replay: str | None = None,
+    concurrency: int | None = None,
+    seed: int = 0,
+    slos: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> RunResult:
+    """Replay `trace` on `cluster` under each of `policies`, (name, parameters).
+
+    The document has schema `agentctl/simulate-policies/1`: what the runs share, and under `runs` what
+    `agentctl/simulate/1` has besides, in the order asked for. No outcome table: there is one per run. Raises
+    as `run_simulation`, and UsageError for a policy that is asked for twice.
+    """
+    objectives = parse_slos(slos)
+    chosen = [policy_of(cluster, name, params) for name, params in policies]
+    asked = [(policy.name, repr(policy.params)) for policy in chosen]
+    for policy, what in zip(chosen, asked, strict=True):
+        if asked.count(what) > 1:
+            raise UsageError(f"{policy.name} is asked for twice", place="--policy")
+    workload = compile_workload(trace, replay=replay)
+    runs = []
+    for done, policy in enumerate(chosen):
+        step = _part_of(progress, done, len(chosen))
+        runs.append(simulate_policy(workload, cluster, policy, objectives, concurrency, seed, step).document)
+    document = {
+        "schema": SCHEMA,
+        "agentctl_version": __version__,
+        **{key: runs[0][key] for key in SHARED if key != "agentctl_version"},
+        "runs": [{key: run[key] for key in run if key not in (*SHARED, "schema")} for run in runs],
+    }
+    engines = count(document["cluster"]["engines"], "engine")
+    sentence = (
+        f"{count(len(runs), 'policy', 'policies')} on {engines}, one run each: small differences may be "
+        "luck; `agentctl recommend` pairs repeated runs and gives intervals."
+    )
+    sections = (
+        Section("policies", "What would have happened", sentence, tables=(_table(runs),)),
+        Section(
+            "assumptions",
+            "What was assumed",
+            "The numbers hold under these assumptions.",
+            assumptions=assumptions(workload, cluster),
+        ),
+    )
+    return RunResult(document, sections)
+
+
+def _part_of(progress: Progress | None, done: int, n: int) -> Progress | None:
+    if progress is None:
+        return None
+    whole = progress
+    return lambda share, what: whole((done + share) / n, what)
+
+
+def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    columns = (
+        ("policy", ""), ("TTFT p50", "s"), ("TTFT p95", "s"), ("TPOT p95", "s"), ("session p50", "s"),
+        ("hit", "ratio"), ("within SLO", "ratio"), ("prefill, busiest over mean", "ratio"),
+    )  # fmt: skip
+    rows: list[tuple[Value, ...]] = []
+    for run in runs:
+        metrics = run["metrics"]
+        rows.append(
+            (
+                _label(run), metrics["ttft_s"]["p50"], metrics["ttft_s"]["p95"], metrics["tpot_s"]["p95"],
+                metrics["session_s"]["p50"], metrics["hit_ratio"]["value"], metrics["within_slo"]["value"],
+                metrics["imbalance_prefill"]["value"],
+            )
+        )  # fmt: skip
+    return Table(columns, tuple(rows))  # type: ignore[arg-type]
+
+
+def _label(run: Mapping[str, Any]) -> str:
+    rejected = f" ({run['rejected']:,} rejected)" if run["rejected"] else ""
+    return f"{run['policy']}{rejected}"
