@@ -13,7 +13,7 @@ from agentctl.analyzers.words import count
 from agentctl.errors import UsageError
 from agentctl.present import Section, Table, Value
 from agentctl.result import Progress, RunResult
-from agentctl.simulate import assumptions, policy_of, simulate_policy
+from agentctl.simulate import policy_of, simulate_policy
 from agentctl.slo import parse_slos
 from agentctl.workload import compile_workload
 
@@ -49,10 +49,11 @@ def run_side_by_side(
         if asked.count(what) > 1:
             raise UsageError(f"{policy.name} is asked for twice", place="--policy")
     workload = compile_workload(trace, replay=replay)
-    runs = []
+    results = []
     for done, policy in enumerate(chosen):
         step = _part_of(progress, done, len(chosen))
-        runs.append(simulate_policy(workload, cluster, policy, objectives, concurrency, seed, step).document)
+        results.append(simulate_policy(workload, cluster, policy, objectives, concurrency, seed, step))
+    runs = [result.document for result in results]
     document = {
         "schema": SCHEMA,
         "agentctl_version": __version__,
@@ -70,10 +71,23 @@ def run_side_by_side(
             "assumptions",
             "What was assumed",
             "The numbers hold under these assumptions.",
-            assumptions=assumptions(workload, cluster),
+            assumptions=_assumptions(results),
         ),
     )
     return RunResult(document, sections)
+
+
+def _assumptions(results: Sequence[RunResult]) -> tuple[str, ...]:
+    """What all runs rest on, then what only some do (their router's settings), with the policy's name."""
+    said = [result.sections[-1].assumptions for result in results]
+    shared = [one for one in said[0] if all(one in others for others in said)]
+    own = [
+        f"{result.document['policy']}: {one}"
+        for result, mine in zip(results, said, strict=True)
+        for one in mine
+        if one not in shared
+    ]
+    return (*shared, *own)
 
 
 def _part_of(progress: Progress | None, done: int, n: int) -> Progress | None:
