@@ -1,8 +1,9 @@
 """What the documentation shows is what happens: every transcript is run, every command is documented.
 
 A transcript is a fenced block marked `console`: `$ agentctl ...` lines, each followed by what a terminal of
-100 columns then shows on stdout. A line `...` stands for any number of lines. To write all transcripts anew
-(those with `...` excepted): python tests/test_docs.py
+100 columns then shows on stdout. A line `...` stands for any number of lines. A `python` block beginning with
+`# NAME.py` is a file that transcripts find. To write all transcripts anew (those with `...` excepted):
+python tests/test_docs.py
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ def transcripts() -> list[tuple[str, str]]:
         for page in PAGES
         for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     ]
+
+
+def lay_out(page: Path, folder: Path) -> None:
+    """What the commands of a page find where they run."""
+    (folder / "sample_traces").symlink_to(ROOT / "sample_traces")
+    files = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    for name, text in files:
+        (folder / name).write_text(text)
 
 
 def steps(block: str) -> list[tuple[str, str]]:
@@ -75,7 +84,7 @@ def matches(expected: str, output: str) -> bool:
 
 @pytest.mark.parametrize(("page", "block"), transcripts(), ids=lambda value: value[:40].split("\n")[0])
 def test_a_transcript_shows_what_happens(page, block, tmp_path):
-    (tmp_path / "sample_traces").symlink_to(ROOT / "sample_traces")
+    lay_out(next(path for path in PAGES if path.name == page), tmp_path)
     for command, expected in steps(block):
         output = shown(command, tmp_path)
         assert matches(expected, output), f"{page}: `{command}` shows\n{output}\nnot\n{expected}"
@@ -109,7 +118,7 @@ def rewrite(page: Path) -> None:
     text = page.read_text()
     for block in re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "sample_traces").symlink_to(ROOT / "sample_traces")
+            lay_out(page, Path(folder))
             new = "".join(
                 f"$ {command}\n{expected}"
                 if "\n...\n" in f"\n{expected}"
