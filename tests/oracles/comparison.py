@@ -8,12 +8,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from oracles import reference_sglang, reference_simulator
 from oracles.random_clusters import Case
+from oracles.reference_view import View
 
 from agentctl.sim.driver import simulate
 
 SIGNALS = (
     "waiting_requests", "running_requests", "pending_prefill_tokens", "pending_prefill_pairs",
     "context_tokens", "kv_used_blocks", "hit_tokens", "inflight_requests", "inflight_prefill_tokens",
+    "unpublished_requests", "unpublished_tokens", "active_blocks",
 )  # fmt: skip
 
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -39,7 +41,7 @@ def recorded(choose, seen):
         plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in (view._asdict() if hasattr(view, "_asdict") else vars(view)).items()
-            if name in (*SIGNALS, "now", "last_chosen", "expected_hit", "kv_total_blocks", "seed")
+            if name in View.__dataclass_fields__
         }
         seen.append((r, plain))
         return choose(view, r)
@@ -53,10 +55,11 @@ def run_both(case: Case, choose):
     sglang = isinstance(case.limits[0], reference_sglang.Limits)
     judge = reference_sglang if sglang else reference_simulator
     judged = judge.Cluster(
-        case.requests, case.limits, recorded(choose, told), case.trace_block, 0, case.concurrency
-    ).run()
+        case.requests, case.limits, recorded(choose, told), case.trace_block, case.seed, case.concurrency,
+        case.settings,
+    ).run()  # fmt: skip
     outcome = simulate(
-        case.workload, case.cluster, policy_of(recorded(choose, shown)), concurrency=case.concurrency
+        case.workload, case.cluster, policy_of(recorded(choose, shown)), case.seed, case.concurrency
     )
     return judged, outcome, told, shown
 

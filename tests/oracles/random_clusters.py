@@ -14,9 +14,10 @@ import numpy as np
 from hypothesis import strategies as st
 from oracles import reference_sglang
 from oracles.reference_simulator import AFTER_END, AFTER_START, AT_ARRIVAL, BatchCoefficients, Limits, Request
+from oracles.reference_view import Settings
 from oracles.tries import plant
 
-from agentctl.cluster import Cluster, Pool
+from agentctl.cluster import Cluster, Pool, Router
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.profile import Profile
 from agentctl.trace import PrefixTree
@@ -34,6 +35,8 @@ class Case:
     limits: list[Limits]
     cluster: Cluster
     concurrency: int | None
+    settings: Settings  # of the router
+    seed: int
 
 
 def ticks(low: int, high: int, scale: float = TICK) -> st.SearchStrategy[float]:
@@ -51,7 +54,9 @@ def cases(draw: st.DrawFn, exact_times: bool = True, sglang: bool = False) -> Ca
     longest = max(r.prompt + r.output for r in requests)
     limits = draw((_sglang_limits if sglang else _limits)(block, longest, exact_times, crowded))
     n_engines = 1 if crowded else draw(st.integers(1, 3))
-    return make_case(requests, tokens, trace_block, [limits] * n_engines, concurrency)
+    settings = draw(_settings(exact_times))
+    seed = draw(st.integers(0, 3))
+    return make_case(requests, tokens, trace_block, [limits] * n_engines, concurrency, settings, seed)
 
 
 def make_case(
@@ -60,9 +65,12 @@ def make_case(
     trace_block: int | None,
     limits: list[Limits],
     concurrency: int | None = None,
+    settings: Settings = Settings(),  # noqa: B008 (frozen)
+    seed: int = 0,
 ) -> Case:
     workload = workload_of(requests, trace_block, "thinktime" if concurrency is None else "closed-loop")
-    return Case(requests, tokens, trace_block, workload, limits, cluster_of(limits), concurrency)
+    cluster = cluster_of(limits, settings)
+    return Case(requests, tokens, trace_block, workload, limits, cluster, concurrency, settings, seed)
 
 
 @st.composite
@@ -221,7 +229,21 @@ def _coefficients(draw: st.DrawFn, exact_times: bool) -> BatchCoefficients:
     )
 
 
-def cluster_of(limits: list[Limits]) -> Cluster:
+@st.composite
+def _settings(draw: st.DrawFn, exact_times: bool) -> Settings:
+    """Metrics that are published at about the times at which steps end, and news that is late."""
+    time = st.integers(1, 256).map(lambda n: n * TICK) if exact_times else st.floats(1e-3, 0.3)
+    never_or = st.one_of(st.just(0.0), time)
+    interval = draw(never_or)
+    return Settings(
+        gateways=draw(st.sampled_from([1, 1, 2, 3])),
+        metrics_interval_s=interval,
+        metrics_delay_s=draw(never_or) if interval else 0.0,
+        index_delay_s=draw(never_or),
+    )
+
+
+def cluster_of(limits: list[Limits], settings: Settings = Settings()) -> Cluster:  # noqa: B008 (frozen)
     """One pool of engines that are all alike."""
     first = limits[0]
     c = first.batch_time
@@ -234,7 +256,8 @@ def cluster_of(limits: list[Limits]) -> Cluster:
         chunk = first.chunked_prefill_size
         keys |= {"scheduler": "sglang", "page_tokens": first.block_tokens,
                  "chunked_prefill_size": -1 if chunk is None else chunk}  # fmt: skip
-    return Cluster((Pool(name="main", profile=Profile(batch_time), engines=len(limits), **keys),))
+    router = Router(**{name: value for name, value in vars(settings).items() if name != "index"})
+    return Cluster((Pool(name="main", profile=Profile(batch_time), engines=len(limits), **keys),), router)
 
 
 def workload_of(requests: list[Request], trace_block: int | None, replay: str = "thinktime") -> Workload:

@@ -19,7 +19,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from oracles import reference_simulator as vllm
-from oracles.reference_simulator import BatchCoefficients, Choose, Chunk, Job, Names, Request
+from oracles.reference_simulator import BatchCoefficients, Chunk, Job, Names, Request
 
 MOST_CHARGED = 4096  # tokens of output that an admission looks ahead
 FIRST_RATIO, LAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600  # of the new-token ratio, before conservativeness
@@ -186,6 +186,7 @@ class Engine(vllm.Engine):
         self.ratio = self.first_ratio
         self.batch: list[Chunk] = []
         self.batch_ends, self.batch_ended = math.inf, -math.inf
+        self.news: list[tuple[float, Hashable, int]] = []
         self.announced: dict[Hashable, int] = {}
 
     def fits(self, request: Request) -> bool:
@@ -437,8 +438,7 @@ class Engine(vllm.Engine):
         if self.chunked is not None and self.chunked in self.prefilling:
             self._remember(self.chunked)
         self._settle(ended, stay)
-        for name, copies in self.pool.events:
-            self.announced[name] = self.announced.get(name, 0) + copies
+        self.news += [(now, name, copies) for name, copies in self.pool.events]
         self.pool.events = []
         self.batch, self.prefilling = [], []
         self.batch_ends, self.batch_ended = math.inf, now
@@ -461,15 +461,4 @@ class Engine(vllm.Engine):
 class Cluster(vllm.Cluster):
     """The vLLM judge's cluster, holding SGLang engines."""
 
-    def __init__(
-        self,
-        requests: list[Request],
-        limits: list[Limits],
-        choose: Choose,
-        trace_block: int | None = 16,
-        seed: int = 0,
-        concurrency: int | None = None,
-    ):
-        super().__init__(requests, [], choose, trace_block, seed, concurrency)
-        names = {size: Names(requests, trace_block, size) for size in {x.block_tokens for x in limits}}
-        self.engines = [Engine(limit, names[limit.block_tokens]) for limit in limits]
+    engine_type = Engine

@@ -3,7 +3,8 @@
 Nothing here is shared with `agentctl`, nothing is fast and nothing is clever. Where this file and the
 simulator disagree, one of them is wrong; the rules are those of the vLLM V1 scheduler and of the design's
 simulation contract. Times are seconds, the rest is tokens or blocks. Reading order: Request, Names (which
-blocks hold the same content), Pool (one engine's blocks), Engine (one scheduler), Cluster (time, routing).
+blocks hold the same content), Pool (one engine's blocks), Engine (one scheduler), Cluster (time). What the
+router knows stands in reference_view.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import heapq
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+
+from oracles.reference_view import Router, Settings, View
 
 # ---------------------------------------------------------------------------------------------- what goes in
 
@@ -249,6 +252,7 @@ class Engine:
         self.batch: list[Chunk] = []
         self.batch_ends = math.inf
         self.batches = 0  # executed so far
+        self.news: list[tuple[float, Hashable, int]] = []  # when, and events of the pool until then
         self.announced: dict[Hashable, int] = {}  # copies of each name, as the router's index knows them
 
     # --- deciding what runs
@@ -414,14 +418,19 @@ class Engine:
                 self.running.remove(job)
                 self.pool.release(job.blocks)
                 ended.append(job)
-        for name, copies in self.pool.events:
-            self.announced[name] = self.announced.get(name, 0) + copies
+        self.news += [(now, name, copies) for name, copies in self.pool.events]
         self.pool.events = []
         self.batch, self.batch_ends = [], math.inf
         self.batches += 1
         return ended
 
     # --- what the router can see
+
+    def announce(self, now: float, delay: float) -> None:
+        """The router's index hears of what happened, `delay` after the batch ended."""
+        while self.news and self.news[0][0] + delay <= now:
+            _, name, copies = self.news.pop(0)
+            self.announced[name] = self.announced.get(name, 0) + copies
 
     def index_hit(self, r: int, request: Request) -> int:
         """Prompt tokens of r that the router believes to be here: whole blocks, at most prompt - 1."""
@@ -451,26 +460,6 @@ class Engine:
 
 
 @dataclass
-class View:
-    """What the policy is told; lists have one value per engine."""
-
-    now: float
-    seed: int
-    last_chosen: int
-    waiting_requests: list[int]
-    running_requests: list[int]
-    pending_prefill_tokens: list[int]
-    pending_prefill_pairs: list[float]
-    context_tokens: list[int]
-    kv_used_blocks: list[int]
-    kv_total_blocks: list[int]
-    hit_tokens: list[int]
-    inflight_requests: list[int]
-    inflight_prefill_tokens: list[int]
-    expected_hit: int
-
-
-@dataclass
 class Result:
     status: str
     engine: int
@@ -489,6 +478,8 @@ Choose = Callable[[View, int], int]
 class Cluster:
     """Engines, a router, and the clock. `concurrency` sessions at a time: closed loop; None: as released."""
 
+    engine_type: type = Engine
+
     def __init__(
         self,
         requests: list[Request],
@@ -497,13 +488,14 @@ class Cluster:
         trace_block: int | None = 16,
         seed: int = 0,
         concurrency: int | None = None,
+        settings: Settings = Settings(),  # noqa: B008 (frozen)
     ):
-        self.requests, self.choose, self.seed, self.concurrency = requests, choose, seed, concurrency
-        sizes = {limit.block_tokens for limit in limits}
-        names = {size: Names(requests, trace_block, size) for size in sizes}
-        self.engines = [Engine(limit, names[limit.block_tokens]) for limit in limits]
-        self.last_chosen = -1
-        self.on_engine: dict[int, tuple[int, Job]] = {}  # request -> where it is, until it ends
+        self.requests, self.choose, self.concurrency = requests, choose, concurrency
+        names = Names(requests, trace_block, limits[0].block_tokens)
+        self.engines = [self.engine_type(limit, names) for limit in limits]
+        index_names = Names(requests, trace_block, settings.index.block_tokens) if settings.index else None
+        self.router = Router(settings, self.engines, requests, names, index_names, seed)
+        self.on_engine: dict[int, int] = {}  # request -> where it is, until it ends
         self.results: dict[int, Result] = {}
         self.arrived_at: dict[int, float] = {}
         self.ended_at: dict[int, float] = {}
@@ -517,10 +509,12 @@ class Cluster:
             now = min([e.batch_ends for e in self.engines] + [time for time, _ in self.arrivals[:1]])
             if now == math.inf:
                 break
+            self.router.publish_before(now)
             for engine in self.engines:  # (1) batches that end now
                 if engine.batch_ends == now:
                     for job in engine.finish(now):
                         self._end(job, now)
+            self.router.publish_at(now)
             while self.arrivals and self.arrivals[0][0] == now:  # (2) arrivals
                 self._route(heapq.heappop(self.arrivals)[1], now)
             for engine in self.engines:  # (3) idle engines with work
@@ -582,7 +576,8 @@ class Cluster:
                 self._start_next_session(now)
 
     def _end(self, job: Job, now: float) -> None:
-        engine, _ = self.on_engine.pop(job.r)
+        engine = self.on_engine.pop(job.r)
+        self.router.end(job, engine)
         self.results[job.r] = Result(
             "done", engine, job.arrival, job.scheduled, job.first_token, now, job.hit, job.prefilled,
             job.preemptions,
@@ -596,43 +591,16 @@ class Cluster:
         self.arrived_at[r] = now
         engine = -1
         if any(e.fits(request) for e in self.engines):
-            view = self.view(r, now)
+            view = self.router.look(r, now)
             engine = self.choose(view, r)
-            self.last_chosen = engine
+            self.router.choose(r, engine, now)
         if engine < 0 or not self.engines[engine].fits(request):
             self.results[r] = Result("rejected", -1, now)
             self._release_followers(r, release_by_start=True)
             self._ended(r, now)
             return
         job = Job(r, request, now, hit_at_dispatch=view.hit_tokens[engine])
-        self.on_engine[r] = (engine, job)
+        self.on_engine[r] = engine
+        self.router.send(job, engine)
         self.engines[engine].enqueue(job)
         self._release_followers(r, release_by_start=True)
-
-    def view(self, r: int, now: float) -> View:
-        engines, request = self.engines, self.requests[r]
-        sent = [[job for where, job in self.on_engine.values() if where == e] for e in range(len(engines))]
-        expected = 0
-        if request.parent >= 0:
-            parent = self.requests[request.parent]
-            block = engines[0].limits.block_tokens
-            expected = min((parent.prompt + parent.output) // block * block, request.prompt)
-        return View(
-            now=now,
-            seed=self.seed,
-            last_chosen=self.last_chosen,
-            waiting_requests=[len(e.waiting) for e in engines],
-            running_requests=[len(e.running) for e in engines],
-            pending_prefill_tokens=[sum(n for n, _ in e.pending()) for e in engines],
-            pending_prefill_pairs=[sum(n * (length - n / 2) for n, length in e.pending()) for e in engines],
-            context_tokens=[sum(job.length for job in e.running + e.waiting) for e in engines],
-            kv_used_blocks=[e.pool.usable - len(e.pool.free) for e in engines],
-            kv_total_blocks=[e.pool.usable for e in engines],
-            hit_tokens=[e.index_hit(r, request) for e in engines],
-            inflight_requests=[len(jobs) for jobs in sent],
-            inflight_prefill_tokens=[
-                sum(job.request.prompt - job.hit_at_dispatch for job in jobs if not job.emitted)
-                for jobs in sent
-            ],
-            expected_hit=expected,
-        )
