@@ -66,7 +66,8 @@ def _survey(s, r, now, seed, settle):
     if router.sees & SEES_STEPS:
         for e in range(s.engines.size):
             engine = s.engines[e]
-            engine.step_ends_at = engine.settled_until if engine.run_steps else engine.ends_at
+            ends = engine.settled_until if engine.run_steps else engine.ends_at
+            engine.step_ends_at = ends if ends > now else np.inf  # a step that ends now has ended
     return number
 
 

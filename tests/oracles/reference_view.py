@@ -21,7 +21,7 @@ Block = Hashable  # its name: equal names hold equal tokens after equal prefixes
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """An index that a gateway keeps by itself, of what it has sent. Capacity is per engine, None: no limit."""
+    """A gateway's own index of what it has sent, one per engine. None: no limit, no end."""
 
     block_tokens: int
     capacity_tokens: int | None = None
