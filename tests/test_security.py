@@ -51,9 +51,17 @@ def top(module: str) -> str:
     return module.split(".")[0]
 
 
+# Code that is run on purpose, none of it from a log: one call of each in each file.
+RUNS_CODE = {
+    "policies/_user.py": "the policy file that the user names",
+    "agentctl/sim/bound.py": "a wrapper of ours around a policy, made from a text of ours",
+}
+
+
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_no_source_unpickles_evaluates_unpacks_or_calls_home(file):
-    assert list(faults(file.read_text())) == []
+    allowed = ["exec", "compile"] if str(file.relative_to(ROOT)) in RUNS_CODE else []
+    assert [fault.split(": ")[1] for fault in faults(file.read_text())] == allowed
 
 
 @pytest.mark.parametrize(
