@@ -21,6 +21,9 @@ def run_of(**fields):
         "output_tokens": [5, 1, 7],
         "cached_tokens": [0, 200, 0],
         "computed_prefill_tokens": [100, 100, 0],
+        "scheduled_s": [0.5, 10.0, np.nan],
+        "itl_max_s": [2.5, np.nan, np.nan],
+        "preemptions": [0, 0, 0],
     }
     arrays = {name: np.array(value) for name, value in {**default, **fields}.items()}
     n_sessions = int(arrays["session"].max()) + 1

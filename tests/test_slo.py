@@ -30,6 +30,9 @@ def run_of(ttft, done=None, output=None, prompt=None, cached=None, tpot=0.01):
         output_tokens=output,
         cached_tokens=zeros if cached is None else np.array(cached),
         computed_prefill_tokens=zeros,
+        scheduled_s=np.zeros(n),
+        itl_max_s=np.full(n, tpot),
+        preemptions=zeros,
     )
 
 

@@ -108,13 +108,25 @@ def announce(s, e, now):
         elif router.n_late == s.late.size:
             router.lost_late += 1
         else:
-            late = s.late[(router.first_late + router.n_late) % s.late.size]
-            late.at, late.engine, late.line, late.held = now, e, line, s.lines[line, e].held
-            router.n_late += 1
+            _announce_late(s, e, line, now)
         after = np.int64(s.lines[line, e].news)
         s.lines[line, e].news = NO_NEWS
         line = after
     engine.first_news = NONE
+
+
+@kernel
+def _announce_late(s, e, line, at):
+    """In order of time: a run is settled after other engines have announced what they did since."""
+    router, late = s.router[0], s.late
+    place = router.first_late + router.n_late
+    router.n_late += 1
+    while place > router.first_late and late[(place - 1) % late.size].at > at:
+        before, here = late[(place - 1) % late.size], late[place % late.size]
+        here.at, here.engine, here.line, here.held = before.at, before.engine, before.line, before.held
+        place -= 1
+    here = late[place % late.size]
+    here.at, here.engine, here.line, here.held = at, e, line, s.lines[line, e].held
 
 
 # Taking free blocks

@@ -16,6 +16,8 @@ from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import compile_content
 from agentctl.sim.outcome import Outcome
+from agentctl.sim.samples import first_samples, sample_from, samples_of
+from agentctl.sim.sharing import copies, session_tokens
 from agentctl.sim.sight import sight_of
 from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, State, make_limits, make_state
 from agentctl.sim.view import View
@@ -44,11 +46,13 @@ def simulate(
     seed: int = 0,
     concurrency: int | None = None,
     progress: Progress | None = None,
+    observed: bool = False,
 ) -> Outcome:
     """Replay `workload` on `cluster` with `policy` choosing an engine for every request.
 
     concurrency  sessions at a time; needed by a workload of replay closed-loop, refused by others
     progress     called now and then with the share of requests that have ended
+    observed     the outcome also has what costs extra: samples over time, and what requests share
 
     Raises ConfigError for what cannot be simulated and for a policy that names no engine, UsageError for a
     concurrency that does not fit the replay mode.
@@ -65,9 +69,12 @@ def simulate(
     sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
     sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
     s = make_state(make_limits(cluster), content, workload.requests, sight)
+    if observed:
+        sample_from(s, *first_samples(workload.requests.arrival, concurrency))
     _replay(s, workload, rules_of(cluster), policy, seed, concurrency, progress)
     jobs = s.jobs
-    return Outcome(
+    has_gaps = jobs["done"] & (jobs["output"] > 1)
+    outcome = Outcome(
         workload=workload,
         pool_names=tuple(pool.name for pool in cluster.pools),
         pool_of_engine=np.repeat(np.arange(len(cluster.pools)), [pool.engines for pool in cluster.pools]),
@@ -80,7 +87,16 @@ def simulate(
         hit_tokens=jobs["hit"].copy(),
         computed_prefill_tokens=jobs["prefilled"].copy(),
         preemptions=jobs["preemptions"].copy(),
+        itl_max_s=np.where(has_gaps, jobs["itl_max"], np.nan),
     )
+    if observed:
+        session, prompt = workload.requests.session, workload.requests.prompt_tokens
+        outcome.samples = samples_of(s)
+        outcome.session_tokens = session_tokens(
+            content, session, outcome.arrival_s, prompt, common_block(cluster)
+        )
+        outcome.copies = copies(content, outcome.done, outcome.engine)
+    return outcome
 
 
 def _replay(

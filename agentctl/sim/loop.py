@@ -20,6 +20,7 @@ from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.jit import kernel
 from agentctl.sim.queue import enqueue, fits
 from agentctl.sim.router import believe, catch_up, hear, publish
+from agentctl.sim.samples import sample
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS
 from agentctl.sim.state import ENDED
 from agentctl.sim.steps import cut
@@ -39,10 +40,14 @@ def advance(s, arrivals, start, finish, settle):
             now = min(now, s.engines[e].ends_at)
         if now == math.inf:
             return -1
+        if s.sampling[0].due < now:
+            sample(s, now, False, settle)
         if s.router[0].interval > 0:
             publish(s, now, settle)
         arrivals.now[0] = now
         _finish_batches(s, arrivals, now, finish)
+        if s.sampling[0].due == now:
+            sample(s, now, True, settle)
         if s.router[0].interval > 0:
             publish(s, np.nextafter(now, np.inf), settle)  # and the one due now
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from agentctl.metrics import Run
+from agentctl.metrics import Run, Samples
 from agentctl.workload import Workload
 
 F64 = NDArray[np.float64]
@@ -35,6 +35,11 @@ class Outcome:
     hit_tokens: I64  # at first admission
     computed_prefill_tokens: I64  # recompute after a preemption included
     preemptions: I64
+    itl_max_s: F64  # longest gap between two of its output tokens
+    # what costs extra and only a run that is observed has
+    session_tokens: I64 | None = None  # of the prompt, that an earlier request of its session had
+    copies: float | None = None  # engines that had a block of content, on average
+    samples: Samples | None = None
 
     @classmethod
     def empty(cls, workload: Workload, pool_names: tuple[str, ...], pool_of_engine: I64) -> Outcome:
@@ -59,6 +64,7 @@ class Outcome:
             hit_tokens=zero(),
             computed_prefill_tokens=zero(),
             preemptions=zero(),
+            itl_max_s=unknown(),
         )
 
     @property
@@ -81,6 +87,12 @@ class Outcome:
             output_tokens=requests.output_tokens,
             cached_tokens=self.hit_tokens,
             computed_prefill_tokens=self.computed_prefill_tokens,
+            scheduled_s=self.scheduled_s,
+            itl_max_s=self.itl_max_s,
+            preemptions=self.preemptions,
+            session_tokens=self.session_tokens,
+            copies=self.copies,
+            samples=self.samples,
         )
 
     def table(self) -> pa.Table:

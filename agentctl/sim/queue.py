@@ -107,6 +107,20 @@ def apply(s, e, r, tokens, now):
         return
     job.emitted += 1
     engine.context_tokens += 1
+    engine.emitted_tokens += 1
     if job.emitted == 1:
         job.first_token = now
         s.routes[job.gateway, e].inflight_prefill_tokens -= job.prompt - job.dispatch_hit
+    else:
+        job.itl_max = max(job.itl_max, now - job.last_token)
+    job.last_token = now
+
+
+@kernel
+def apply_run(job, steps, first_end, last_step, now):
+    """A run has ended: a token a step. Steps never get shorter, so that the longest gap of a token is that
+    before the first or the last."""
+    job.computed += steps
+    job.emitted += steps
+    job.itl_max = max(job.itl_max, first_end - job.last_token, last_step)
+    job.last_token = now

@@ -15,8 +15,8 @@ import numpy as np
 from agentctl.sim.cache import announce
 from agentctl.sim.holding import allocate, blocks_for, give_back, has_room, look_up, use_path
 from agentctl.sim.jit import entry, kernel
-from agentctl.sim.queue import apply, is_decode, leave_queue, owe, owe_rest, wait_in
-from agentctl.sim.steps import repeat, set_end, settle, time_batch
+from agentctl.sim.queue import apply, apply_run, is_decode, leave_queue, owe, owe_rest, wait_in
+from agentctl.sim.steps import last_step, repeat, set_end, settle, step_end, time_batch
 
 
 @entry
@@ -176,14 +176,14 @@ def finish(s, e, now):
     settle(s, e, now)
     announce(s, e, now)
     steps = engine.run_steps
+    first_end, last = step_end(engine, np.int64(1)), last_step(engine)
     n_ended = 0
     kept = 0
     for i in range(engine.n_running):
         r = s.running[e, i]
         job = jobs[r]
         if steps:
-            job.computed += steps
-            job.emitted += steps
+            apply_run(job, steps, first_end, last, now)
         elif s.planned[e, i]:
             apply(s, e, r, s.planned[e, i], now)
         if job.emitted == job.output:

@@ -20,12 +20,12 @@ import numpy as np
 
 from agentctl.sim.cache import announce
 from agentctl.sim.jit import entry, kernel
-from agentctl.sim.queue import apply
+from agentctl.sim.queue import apply, apply_run
 from agentctl.sim.sglang_decode import lower_ratio, plan_decode, repeat, settle
 from agentctl.sim.sglang_holding import release, remember
 from agentctl.sim.sglang_prefill import plan_prefill
 from agentctl.sim.state import NONE
-from agentctl.sim.steps import set_end, time_batch
+from agentctl.sim.steps import last_step, set_end, step_end, time_batch
 
 
 @entry
@@ -64,14 +64,14 @@ def finish(s, e, now):
     returns their number."""
     engine = s.engines[e]
     settle(s, e, now)
+    first_end, last = step_end(engine, np.int64(1)), last_step(engine)
     n_ended, kept = 0, 0
     last_prompt = engine.n_decoding + engine.n_prefilling
     for i in range(engine.n_running):
         r = s.running[e, i]
         job = s.jobs[r]
         if engine.run_steps:
-            job.computed += engine.run_steps
-            job.emitted += engine.run_steps
+            apply_run(job, engine.run_steps, first_end, last, now)
         elif s.planned[e, i]:
             apply(s, e, r, s.planned[e, i], now)
         if r == engine.chunked:

@@ -162,6 +162,7 @@ def settle(s, e, now):
     engine.run_ended = ended
     engine.settled_until = now if between else step_end(engine, ended + 1)
     engine.context_tokens += newly * engine.n_running
+    engine.emitted_tokens += newly * engine.n_running
     return 0
 
 

@@ -71,6 +71,7 @@ ENGINE = _record(
     # what an engine publishes: agentctl.sim.view says what each counts
     waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
     context_tokens="i8", kv_total_blocks="i8",
+    emitted_tokens="i8",  # ever; private
     step_ends_at="f8",  # private
 )  # fmt: skip
 SNAPSHOT = _record(
@@ -97,6 +98,17 @@ ROUTE = _record(
     first_active="i8",  # of these requests
 )  # fmt: skip
 SENT = _record(requests="i8", tokens="i8")
+# What is written down of an engine now and then (agentctl.sim.samples).
+SAMPLE = _record(
+    waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", context_tokens="i8",
+    kv_used_blocks="i8", emitted_tokens="i8",
+)  # fmt: skip
+SAMPLING = _record(
+    begin="f8", width="f8",  # sample k is of begin + k * width
+    n="i8",  # samples so far
+    due="f8",  # the next; infinite: none is wanted
+)  # fmt: skip
+MAX_SAMPLES = 512
 # What requests in flight cover of a line.
 COVER = _record(length="i4", n_longest="i4")  # blocks; requests that cover so many
 LATE = _record(at="f8", engine="i4", line="i4", held="i4")
@@ -119,6 +131,7 @@ JOB = _record(
     # the outcome; NaN, -1 and 0 stand for what a rejected request lacks
     done="?", engine="i8", arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i8",
     prefilled="i8", preemptions="i8",
+    last_token="f8", itl_max="f8",  # s, when; the longest gap before one of its tokens but the first
 )  # fmt: skip
 
 # Consecutive blocks of a line, cached by one request, with the same users (agentctl.sim.cache).
@@ -183,6 +196,8 @@ class State(NamedTuple):
     path: NDArray  # RANGE, of all requests
     counts: NDArray[np.int64]
     ended: NDArray[np.int64]  # scratch
+    sampling: NDArray  # SAMPLING, one record
+    samples: NDArray  # SAMPLE [number, engine]
     router: NDArray  # ROUTER, one record
     routes: NDArray  # ROUTE [gateway, engine]
     last_chosen: NDArray[np.int64]  # [gateway] engine of its previous decision, NONE
@@ -248,7 +263,8 @@ def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sig
         np.zeros((k, seqs), np.int64), _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
         _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
-        np.empty(seqs, np.int64),
+        np.empty(seqs, np.int64), _attributes(_make_sampling()),
+        _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
         *_make_router(sight, content.n_lines, k),
     )  # fmt: skip
 
@@ -297,6 +313,12 @@ def _make_router(sight: Sight, n_lines: int, n_engines: int) -> list[NDArray]:
         np.zeros((g, n_covered, n_engines), COVER), np.empty(MAX_LATE if sight.index_delay_s else 1, LATE),
     )  # fmt: skip
     return [_attributes(array) if array.dtype.fields else array for array in records]
+
+
+def _make_sampling() -> NDArray:
+    sampling = np.zeros(1, SAMPLING)
+    sampling["due"] = np.inf
+    return sampling
 
 
 def _attributes(records: NDArray) -> NDArray:

@@ -76,6 +76,12 @@ def step_end(engine, n):
 
 
 @kernel
+def last_step(engine):
+    """Seconds of the last step of a run."""
+    return max(engine.run_first + (engine.run_steps - 1) * engine.run_slope, engine.run_host)
+
+
+@kernel
 def set_end(s, e):
     engine = s.engines[e]
     engine.ends_at = step_end(engine, max(engine.run_steps, 1))
@@ -160,6 +166,7 @@ def settle(s, e, now):
     engine.run_ended = ended
     engine.settled_until = now if between else step_end(engine, ended + 1)
     engine.context_tokens += newly * engine.n_running
+    engine.emitted_tokens += newly * engine.n_running
     return 0
 
 

@@ -78,6 +78,9 @@ def check_equal(judged, outcome, relative):
         assert same(outcome.scheduled_s[r], result.scheduled), r
         assert same(outcome.first_token_s[r], result.first_token), r
         assert same(outcome.finish_s[r], result.finish), r
+        # a difference of two instants: as exact as they are
+        gap, expected = outcome.itl_max_s[r], result.itl_max
+        assert same(gap, expected) or abs(gap - expected) <= relative * result.finish, r
 
 
 WEIGHTS = st.dictionaries(st.sampled_from(SIGNALS), st.integers(-3, 3), max_size=4)

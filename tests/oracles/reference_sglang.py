@@ -426,6 +426,7 @@ class Engine(vllm.Engine):
             job.emitted += 1
             if job.emitted == 1:
                 job.first_token = now
+            job.token_times.append(now)
             if job.emitted == job.request.output:
                 self._remember(job)
                 self._release(job)

@@ -219,6 +219,7 @@ class Job:
     hit: int = 0  # tokens, when first admitted
     prefilled: int = 0  # prefill tokens computed, recompute included
     preemptions: int = 0
+    token_times: list[float] = field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -414,6 +415,7 @@ class Engine:
             job.emitted += 1
             if job.emitted == 1:
                 job.first_token = now
+            job.token_times.append(now)
             if job.emitted == job.request.output:
                 self.running.remove(job)
                 self.pool.release(job.blocks)
@@ -470,6 +472,13 @@ class Result:
     hit: int = 0
     prefilled: int = 0
     preemptions: int = 0
+    token_times: list[float] = field(default_factory=list)
+
+    @property
+    def itl_max(self) -> float:
+        """The longest gap between two tokens that follow each other."""
+        gaps = [after - before for before, after in zip(self.token_times, self.token_times[1:], strict=False)]
+        return max(gaps, default=math.nan)
 
 
 Choose = Callable[[View, int], int]
@@ -580,7 +589,7 @@ class Cluster:
         self.router.end(job, engine)
         self.results[job.r] = Result(
             "done", engine, job.arrival, job.scheduled, job.first_token, now, job.hit, job.prefilled,
-            job.preemptions,
+            job.preemptions, job.token_times,
         )  # fmt: skip
         self._ended(job.r, now)
 

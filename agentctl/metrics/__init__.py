@@ -1,0 +1,66 @@
+"""What is measured in a run: every metric in one place, with its unit, its better direction and its formula.
+
+A metric per request, session or sample is an array with NaN where it does not exist (a rejected request has
+no TTFT, a one-token output no TPOT): it is summarised over the others, and the missing ones are counted,
+never made 0. What a run cannot tell is null, with the reason.
+"""
+
+from agentctl.metrics.balance import imbalance_batch, imbalance_prefill
+from agentctl.metrics.base import (
+    METRICS,
+    Counts,
+    Floats,
+    Metric,
+    Run,
+    Samples,
+    Summary,
+    Unknown,
+    measure,
+    nearest_rank,
+    summary,
+)
+from agentctl.metrics.cache import hit_ratio, replication
+from agentctl.metrics.latency import e2e_s, itl_max_s, queue_s, tpot_s, ttft_s
+from agentctl.metrics.rates import (
+    in_system,
+    output_tokens_per_s,
+    per_s,
+    requests_per_s,
+    sessions_per_min,
+    span_s,
+    tokens_per_s,
+)
+from agentctl.metrics.sessions import session_s, sessions_in_flight, ttfet_s
+
+__all__ = [
+    "METRICS",
+    "Counts",
+    "Floats",
+    "Metric",
+    "Run",
+    "Samples",
+    "Summary",
+    "Unknown",
+    "e2e_s",
+    "hit_ratio",
+    "imbalance_batch",
+    "imbalance_prefill",
+    "in_system",
+    "itl_max_s",
+    "measure",
+    "nearest_rank",
+    "output_tokens_per_s",
+    "per_s",
+    "queue_s",
+    "replication",
+    "requests_per_s",
+    "session_s",
+    "sessions_in_flight",
+    "sessions_per_min",
+    "span_s",
+    "summary",
+    "tokens_per_s",
+    "tpot_s",
+    "ttfet_s",
+    "ttft_s",
+]

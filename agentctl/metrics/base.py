@@ -1,0 +1,142 @@
+"""What a metric is, what it reads of a run, and how many values become a few. Percentiles are nearest-rank:
+each is a value that occurred."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentctl.present import Unit
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Per = Literal["request", "session", "sample", "run"]
+
+
+class Samples(NamedTuple):
+    """The state of every engine at instants `time_s`, after what ended then and before anything arrived.
+
+    Arrays [sample, engine]; `emitted_tokens` counts output tokens since the start.
+    """
+
+    time_s: Floats
+    waiting_requests: Counts
+    running_requests: Counts
+    pending_prefill_tokens: Counts
+    context_tokens: Counts
+    kv_used_blocks: Counts
+    emitted_tokens: Counts
+    kv_total_blocks: Counts  # [engine]
+
+    @property
+    def width_s(self) -> float:
+        return float(self.time_s[1] - self.time_s[0]) if self.time_s.size > 1 else math.nan
+
+
+class Run(NamedTuple):
+    """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.
+
+    done           finished; the others were rejected at routing, their turn ended at arrival
+    cached_tokens  prompt tokens found in any cache at first admission
+
+    The last three cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier
+    request of the same session had, `copies` is on how many engines a block of content was, on average.
+    """
+
+    n_engines: int
+    n_sessions: int
+    done: NDArray[np.bool_]
+    session: NDArray[np.int32]
+    engine: NDArray[np.int64]
+    arrival_s: Floats
+    first_token_s: Floats
+    finish_s: Floats
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    cached_tokens: NDArray[np.int64]
+    computed_prefill_tokens: NDArray[np.int64]
+    scheduled_s: Floats  # when first admitted
+    itl_max_s: Floats  # longest gap between two output tokens, NaN: fewer than two
+    preemptions: Counts
+    session_tokens: Counts | None = None
+    copies: float | None = None
+    samples: Samples | None = None
+
+
+class Unknown(NamedTuple):
+    """What cannot be computed, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`compute` gives one number (or None) for `per` run, else an array; or Unknown."""
+
+    name: str
+    unit: Unit
+    better: Literal["lower", "higher"]
+    per: Per
+    formula: str
+    compute: Callable[[Run], Any]
+
+
+METRICS: dict[str, Metric] = {}
+NOTHING: Floats = np.empty(0)
+
+
+def metric(
+    unit: Unit, better: Literal["lower", "higher"], per: Per
+) -> Callable[[Callable[[Run], Any]], Callable[[Run], Any]]:
+    """Register a function under its name; its docstring is the formula."""
+
+    def register(compute: Callable[[Run], Any]) -> Callable[[Run], Any]:
+        formula = " ".join((compute.__doc__ or "").split())
+        METRICS[compute.__name__] = Metric(compute.__name__, unit, better, per, formula, compute)
+        return compute
+
+    return register
+
+
+class Summary(NamedTuple):
+    """Of the values that exist; None everywhere when there is none."""
+
+    n: int
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+def summary(values: Floats) -> Summary:
+    known = np.sort(values[~np.isnan(values)])
+    if not known.size:
+        return Summary(0, None, None, None, None, None)
+    at = [float(known[nearest_rank(known.size, percent) - 1]) for percent in (50, 90, 95, 99)]
+    return Summary(known.size, math.fsum(known) / known.size, *at)
+
+
+def nearest_rank(n: int, percent: float) -> int:
+    """Rank, from 1, of the percentile: the least k with k/n >= percent/100."""
+    # percent * n may come out a hair above the whole number that it is.
+    return min(n, max(1, math.ceil(percent * n / 100 - 1e-9 * n)))
+
+
+def measure(run: Run) -> dict[str, dict[str, Any]]:
+    """Every metric by name: its unit, and one value or a summary of many; null has its reason beside it."""
+    result: dict[str, dict[str, Any]] = {}
+    for one in METRICS.values():
+        document: dict[str, Any] = {"unit": one.unit, "better": one.better, "per": one.per}
+        value = one.compute(run)
+        if isinstance(value, Unknown):
+            document["reason"] = value.reason
+            value = None if one.per == "run" else NOTHING
+        document |= {"value": value} if one.per == "run" else summary(value)._asdict()
+        result[one.name] = document
+    return result

@@ -1,0 +1,121 @@
+"""Sessions as wholes: how long agents take, where their turns go, how many are under way."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentctl.metrics.base import NOTHING, Counts, Floats, Run, Unknown, metric
+
+
+def session_spans(run: Run) -> tuple[Floats, Floats]:
+    """First arrival and last end of every session, NaN without a finished turn; a rejected turn ends at its
+    arrival."""
+    start = np.full(run.n_sessions, np.inf)
+    end = np.full(run.n_sessions, -np.inf)
+    has_done = np.zeros(run.n_sessions, dtype=bool)
+    np.minimum.at(start, run.session, run.arrival_s)
+    np.maximum.at(end, run.session, np.where(run.done, run.finish_s, run.arrival_s))
+    np.logical_or.at(has_done, run.session, run.done)
+    return np.where(has_done, start, np.nan), np.where(has_done, end, np.nan)
+
+
+@metric("s", "lower", "session")
+def session_s(run: Run) -> Floats:
+    """Session completion time: last end minus first arrival in the session, gaps between turns included.
+    A rejected turn ends at its arrival; a session without a finished turn has none."""
+    start, end = session_spans(run)
+    return end - start
+
+
+@metric("s", "lower", "session")
+def ttfet_s(run: Run) -> Floats:
+    """Time to first effective token: first token of the session's last finished turn (the last to arrive)
+    minus the session's first arrival. ConServe's definition."""
+    start, _ = session_spans(run)
+    turns = _turns(run)
+    is_last = np.append(run.session[turns][1:] != run.session[turns][:-1], True)[: turns.size]
+    last = turns[is_last]
+    result = np.full(run.n_sessions, np.nan)
+    result[run.session[last]] = run.first_token_s[last] - start[run.session[last]]
+    return result
+
+
+@metric("s", "lower", "request")
+def ttfet_every_turn_s(run: Run) -> Floats:
+    """Time to first effective token if every turn's were one: first token of a turn minus the session's first
+    arrival."""
+    start, _ = session_spans(run)
+    return np.where(run.done, run.first_token_s - start[run.session], np.nan)
+
+
+@metric("s", "lower", "session")
+def ttfet_first_non_tool_turn_s(run: Run) -> Unknown:
+    """Time to first effective token if the first turn that calls no tool has it: first token of that turn
+    minus the session's first arrival."""
+    return Unknown("traces do not say which turns call tools")
+
+
+@metric("count", "lower", "run")
+def migrations(run: Run) -> int:
+    """Turns on another engine than the finished turn of their session that arrived before."""
+    _, moved = _later_turns(run)
+    return int(moved.sum())
+
+
+@metric("ratio", "lower", "run")
+def migration_ratio(run: Run) -> float | None:
+    """Migrations over finished turns that have an earlier one."""
+    later, moved = _later_turns(run)
+    return float(moved.sum() / later.size) if later.size else None
+
+
+@metric("count", "lower", "session")
+def engines_per_session(run: Run) -> Floats:
+    """Different engines that served a session's finished turns: session replication."""
+    served = np.unique(run.session[run.done].astype(np.int64) * run.n_engines + run.engine[run.done])
+    n = np.bincount(served // run.n_engines, minlength=run.n_sessions).astype(np.float64)
+    return np.where(n > 0, n, np.nan)
+
+
+@metric("count", "lower", "run")
+def sessions_in_flight_mean(run: Run) -> float | None:
+    """Mean sessions between their first arrival and their last end, over the run from the first arrival to
+    the last end (Little's law: the sum of session times over that span)."""
+    start, end = session_spans(run)
+    if np.isnan(start).all():
+        return None
+    span = np.nanmax(end) - np.nanmin(start)
+    return float(np.nansum(end - start) / span) if span > 0 else None
+
+
+@metric("count", "lower", "run")
+def sessions_in_flight_max(run: Run) -> int | None:
+    """Most sessions at once between their first arrival and their last end."""
+    _, n = sessions_in_flight(run)
+    return int(n.max()) if n.size else None
+
+
+def sessions_in_flight(run: Run) -> tuple[Floats, Counts]:
+    """Instants, and how many sessions are under way from each until the next."""
+    start, end = session_spans(run)
+    known = ~np.isnan(start)
+    if not known.any():
+        return NOTHING, NOTHING.astype(np.int64)
+    times, change = np.unique(np.concatenate([start[known], end[known]]), return_inverse=True)
+    steps = np.zeros(times.size, dtype=np.int64)
+    np.add.at(steps, change, np.repeat([1, -1], known.sum()))
+    return times, np.cumsum(steps)
+
+
+def _turns(run: Run) -> Counts:
+    """Finished requests by session, in the order of their arrival."""
+    done = np.flatnonzero(run.done)
+    return done[np.lexsort((done, run.arrival_s[done], run.session[done]))]
+
+
+def _later_turns(run: Run) -> tuple[Counts, Counts]:
+    """(finished turns after a session's first, whether each is on another engine than the one before)."""
+    turns = _turns(run)
+    session, engine = run.session[turns], run.engine[turns]
+    later = np.flatnonzero(session[1:] == session[:-1]) + 1
+    return turns[later], engine[later] != engine[later - 1]
