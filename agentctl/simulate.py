@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentctl import __version__
-from agentctl.analyzers.distribution import cdf_curve
 from agentctl.analyzers.words import count, percent, seconds
-from agentctl.metrics import Run, hit_ratio, measure, tokens_per_s, ttft_s
+from agentctl.metrics import Run, Samples, hit_ratio, measure, per_s, tokens_per_s
 from agentctl.policies._settings import router_settings, router_words
 from agentctl.policies.base import Policy, load_policy
-from agentctl.present import Fact, Figure, Section, Table, Value
+from agentctl.present import Section, Table
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
+from agentctl.simulate_sections import balance, course, latency
 from agentctl.slo import Slo, parse_slos, requests_within_all
 from agentctl.workload import Workload, compile_workload
 
@@ -72,7 +72,7 @@ def simulate_policy(
 ) -> RunResult:
     """`run_simulation` of a compiled workload under a loaded policy."""
     cluster, router = _settled(cluster, chosen)
-    outcome = simulate(workload, cluster, chosen, seed=seed, concurrency=concurrency, progress=progress)
+    outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
     run = outcome.run()
     document = {
         "schema": SIMULATE_SCHEMA,
@@ -91,9 +91,16 @@ def simulate_policy(
         "counts": workload.counts,
         "slo": [slo_facts(slo, run) for slo in objectives],
         "metrics": {**measure(run), **_within(run, objectives)},
+        "samples": _sample_facts(run.samples),
         "engines": [_engine_facts(run, engine) for engine in range(run.n_engines)],
     }
-    sections = (_verdict(document), _latency(document, run), _balance(document), _assumed(workload, cluster))
+    sections = (
+        _verdict(document),
+        latency(document, run),
+        balance(document),
+        course(document, run),
+        _assumed(workload, cluster),
+    )
     return RunResult(document, sections, outcome=outcome.table())
 
 
@@ -184,6 +191,9 @@ def _within(run: Run, slos: tuple[Slo, ...]) -> dict[str, Any]:
         "output_tokens_per_s_within_slo": {
             "unit": "tokens_per_s", "better": "higher", "per": "run", "value": tokens,
         },
+        "requests_per_s_within_slo": {
+            "unit": "per_s", "better": "higher", "per": "run", "value": per_s(run, within),
+        },
     }  # fmt: skip
 
 
@@ -197,7 +207,16 @@ def _engine_facts(run: Run, engine: int) -> dict[str, Any]:
         "output_tokens": int(run.output_tokens[here].sum()),
         "hit_ratio": hit_ratio(part),
         "sessions": int(np.unique(run.session[here]).size),
+        "preemptions": int(run.preemptions[here].sum()),
     }
+
+
+def _sample_facts(samples: Samples | None) -> dict[str, Any] | None:
+    """How often the metrics over time looked."""
+    if samples is None or not samples.time_s.size:
+        return None
+    width = None if math.isnan(samples.width_s) else samples.width_s
+    return {"count": samples.time_s.size, "first_s": float(samples.time_s[0]), "width_s": width}
 
 
 def _verdict(document: dict[str, Any]) -> Section:
@@ -216,64 +235,6 @@ def _verdict(document: dict[str, Any]) -> Section:
     rejected = document["rejected"]
     warnings = (f"{count(rejected, 'request')} can never fit an engine and was rejected",) if rejected else ()
     return Section("verdict", "What would have happened", sentence, tables=(table,), warnings=warnings)
-
-
-def _latency(document: dict[str, Any], run: Run) -> Section:
-    names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "session_s": "session"}
-    columns = ("mean", "p50", "p90", "p95", "p99")
-    rows: list[tuple[Value, ...]] = []
-    for key, label in names.items():
-        found = document["metrics"][key]
-        rows.append((label, found["n"], *(found[column] for column in columns)))
-    head = (("time", ""), ("values", "count"), *((column, "s") for column in columns))
-    figure = Figure(
-        name="simulate-ttft",
-        question="How long do requests wait for their first token?",
-        x_label="TTFT (s)",
-        y_label="share of requests",
-        curves=(cdf_curve(document["policy"], ttft_s(run)),),
-        conclusion="The height at a time is the share of requests that had their first token by then; a long "
-        "tail to the right is queueing or cold prompts. Rejected requests are not in it.",
-        x_log=True,
-        y_unit="ratio",
-    )
-    sentence = "Latencies of the requests that were served; a session includes its gaps."
-    return Section(
-        "latency",
-        "Latency",
-        sentence,
-        tables=(Table(head, tuple(rows)),),  # type: ignore[arg-type]
-        figures=(figure,) if document["metrics"]["ttft_s"]["n"] else (),
-    )
-
-
-def _balance(document: dict[str, Any]) -> Section:
-    metrics = document["metrics"]
-    hit, uneven = metrics["hit_ratio"]["value"], metrics["imbalance_prefill"]["value"]
-    sentence = "No request was served."
-    if hit is not None and uneven is not None:
-        sentence = (
-            f"{percent(hit)} of prompt tokens came from the engines' caches; the busiest engine computed "
-            f"{uneven:.2f} times the mean prefill."
-        )
-    facts = tuple(
-        Fact(label, metrics[key]["value"], metrics[key]["unit"], meaning)
-        for key, label, meaning in (
-            ("hit_ratio", "hit ratio", "share of prompt tokens found in a cache when first admitted"),
-            ("imbalance_prefill", "prefill, busiest over mean", "1 is even"),
-            ("imbalance_batch", "batch size, busiest over mean", "1 is even"),
-            ("output_tokens_per_s", "output tokens", "all that was served"),
-            ("output_tokens_per_s_within_slo", "output tokens within the objectives", "what counts"),
-            ("sessions_per_min", "sessions", "that finished a turn"),
-        )
-    )
-    head = (
-        ("engine", "count"), ("requests", "count"), ("sessions", "count"), ("computed prefill", "tokens"),
-        ("output", "tokens"), ("hit", "ratio"),
-    )  # fmt: skip
-    keys = ("engine", "requests", "sessions", "computed_prefill_tokens", "output_tokens", "hit_ratio")
-    rows = tuple(tuple(engine[key] for key in keys) for engine in document["engines"])
-    return Section("balance", "Hits and balance", sentence, facts=facts, tables=(Table(head, rows),))  # type: ignore[arg-type]
 
 
 def _assumed(workload: Workload, cluster: Cluster) -> Section:

@@ -20,7 +20,7 @@ LAYERS = (
     {"formats", "ingest", "analyzers", "estimators"},
     {"cluster", "profile", "workload", "metrics", "slo", "sim"},
     {"policies"},
-    {"analyze", "simulate", "side_by_side", "recommend", "report", "emit"},
+    {"analyze", "simulate", "simulate_sections", "side_by_side", "recommend", "report", "emit"},
     {"cli"},
 )
 LAYER = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -175,7 +175,8 @@ def run_of(candidate, workload):
     first = np.where(np.arange(n) < slow, 3.0, 0.5)
     zeros = np.zeros(n, dtype=np.int64)
     ones = np.ones(n, dtype=np.int64)
-    return Run(1, 1, ones > 0, zeros, zeros, zeros * 1.0, first, first, ones, ones, zeros, ones, first, first, zeros)
+    times = (zeros * 1.0, first, first)
+    return Run(1, 1, ones > 0, zeros, zeros, *times, ones, ones, zeros, ones, first, first, zeros)
 
 
 def study_of(names, replicates=4, **kwargs):
