@@ -31,6 +31,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from numba.extending import is_jitted
+
 from agentctl.errors import ConfigError
 from agentctl.policies._names import file_and_function
 from agentctl.policies.base import TIES, NoParams, Policy, registered
@@ -103,7 +105,16 @@ def _module(path: Path, text: str, changed: int) -> tuple[ModuleType, ast.Module
         raise blame_file(str(path), error) from error
     finally:
         sys.path.remove(str(path.parent))
+    for function in vars(module).values():
+        if is_jitted(function) and function.py_func.__code__.co_filename == str(path):
+            _check_bounds(function.targetoptions)
     return module, tree
+
+
+def _check_bounds(options: dict[str, Any]) -> None:
+    """A wrong index in compiled code is then an error, and no crash, unless the user says otherwise."""
+    if options.get("boundscheck") is None:
+        options["boundscheck"] = True
 
 
 def _as_floats(params: Any, place: str) -> Any:

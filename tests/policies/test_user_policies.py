@@ -206,3 +206,10 @@ def test_a_function_that_is_not_there_is_an_error_with_a_suggestion(mine):
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"gone\.py: cannot be read \(No such file or directory\)"):
         load_policy(f"{tmp_path}/gone.py:choose")
+
+
+def test_a_wrong_index_in_a_function_that_it_calls_is_an_error_too(tmp_path, case):
+    text = "from numba import njit\n\n@njit\ndef far(hits):\n    return hits[99]\n\n@njit\n"
+    path = written(tmp_path, f"{text}{CHOOSE.replace('0', 'far(view.hit_tokens)')}")
+    with pytest.raises(ConfigError, match=r"mine\.py: IndexError: index is out of bounds"):
+        simulate(case.workload, case.cluster, load_policy(str(path)))
