@@ -13,12 +13,13 @@ tokens, waiting and running requests. Ties: the smallest batch, then random.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from agentctl.policies.base import RANDOM, no_second, pick_least, policy
+from agentctl.policies._only import among
+from agentctl.policies.base import RANDOM, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -29,19 +30,26 @@ class Params(NamedTuple):
     tie: int = RANDOM
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    batch = view.waiting_requests + view.running_requests
+    if batch.max() - batch.min() > my.max_gap:
+        return batch * 1.0
+    n, total, squares = batch.size, batch.sum(), (batch * batch).sum()
+    variance = (squares - total * total / n) / max(n - 1, 1)
+    limit = total / n + my.n_deviations * math.sqrt(max(variance, 0.0))
+    return among(batch <= limit, -view.hit_tokens)
+
+
 @policy(
     "aibrix-prefix-cache",
     params=Params,
     source="AIBrix prefix-cache, as a paper's baseline",
     sees=("hit_tokens", "waiting_requests", "running_requests"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     batch = view.waiting_requests + view.running_requests
-    n, total, squares = batch.size, batch.sum(), (batch * batch).sum()
-    variance = (squares - total * total / n) / max(n - 1, 1)
-    limit = total / n + my.n_deviations * math.sqrt(max(variance, 0.0))
-    score = np.where(batch <= limit, -view.hit_tokens, 1)
-    if batch.max() - batch.min() > my.max_gap:
-        return pick_least(batch, no_second(batch), view.seed, view.last_chosen, r, my.tie)
-    return pick_least(score, batch, view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, batch, view.seed, view.last_chosen, r, my.tie)

@@ -15,9 +15,10 @@ tokens. Ties rotate (ours).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import ROTATE, minmax, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -31,15 +32,21 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    batch = view.waiting_requests + view.running_requests
+    score = my.hit_weight * minmax(view.hit_tokens) + my.batch_weight * (1 - minmax(batch))
+    return -(score + my.kv_weight * (1 - minmax(view.context_tokens)))
+
+
 @policy(
     "bailian-linear",
     params=Params,
     source="BAILIAN, as LMetric's baseline",
     sees=("hit_tokens", "waiting_requests", "running_requests", "context_tokens"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    batch = view.waiting_requests + view.running_requests
-    score = my.hit_weight * minmax(view.hit_tokens) + my.batch_weight * (1 - minmax(batch))
-    score += my.kv_weight * (1 - minmax(view.context_tokens))
-    return pick_least(-score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

@@ -10,11 +10,12 @@ A prompt that nobody holds ties all engines below the bound; ties rotate (ours).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
+from agentctl.policies._only import among
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -25,18 +26,22 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    pending = view.pending_prefill_tokens
+    if pending.min() < my.max_pending_tokens:
+        return among(pending < my.max_pending_tokens, -view.hit_tokens)
+    return (pending + (requests.prompt_tokens[r] - view.hit_tokens)) * 1.0
+
+
 @policy(
     "bounded-most-hit",
     params=Params,
     source="most hit under a load bound",
     sees=("pending_prefill_tokens", "hit_tokens"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    pending = view.pending_prefill_tokens
-    is_free = pending < my.max_pending_tokens
-    if is_free.any():
-        score = np.where(is_free, -view.hit_tokens, 1)
-    else:
-        score = pending + (requests.prompt_tokens[r] - view.hit_tokens)
-    return pick_least(score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

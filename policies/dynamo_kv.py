@@ -12,9 +12,10 @@ terms since. Sees: pending prefill tokens, hit tokens, context tokens. Ties: ran
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import RANDOM, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -26,15 +27,21 @@ class Params(NamedTuple):
     tie: int = RANDOM
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    prompt = requests.prompt_tokens[r]
+    pending = view.pending_prefill_tokens + (prompt - view.hit_tokens)
+    return my.overlap_weight * pending + (view.context_tokens + prompt)
+
+
 @policy(
     "dynamo-kv",
     params=Params,
     source="NVIDIA Dynamo, as a paper's baseline",
     sees=("pending_prefill_tokens", "hit_tokens", "context_tokens"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    prompt = requests.prompt_tokens[r]
-    pending = view.pending_prefill_tokens + (prompt - view.hit_tokens)
-    cost = my.overlap_weight * pending + (view.context_tokens + prompt)
-    return pick_least(cost, no_second(cost), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

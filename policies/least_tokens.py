@@ -6,9 +6,10 @@ single-signal form of llm-d's KV utilisation scorer. Sees: context tokens. Ties 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -19,13 +20,19 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    return view.context_tokens * 1.0
+
+
 @policy(
     "least-tokens",
     params=Params,
     source="KV utilisation scorers, as in llm-d",
     sees=("context_tokens",),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    active = view.context_tokens
-    return pick_least(active, no_second(active), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

@@ -7,9 +7,10 @@ Ties rotate, and are frequent: below saturation every queue is empty, and this i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -20,13 +21,19 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    return view.waiting_requests * 1.0
+
+
 @policy(
     "least-waiting",
     params=Params,
     source="queue scorers, as in llm-d",
     sees=("waiting_requests",),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    waiting = view.waiting_requests
-    return pick_least(waiting, no_second(waiting), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

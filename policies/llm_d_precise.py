@@ -15,10 +15,11 @@ tokens, waiting requests, context tokens (for the third term only). Ties: random
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import RANDOM, minmax, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -33,15 +34,21 @@ class Params(NamedTuple):
     tie: int = RANDOM
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    load = 0.5 * (1 - np.minimum(view.waiting_requests / my.full_queue, 1.0))
+    score = my.hit_weight * minmax(view.hit_tokens) + my.load_weight * load
+    return -(score + my.kv_weight * (1 - minmax(view.context_tokens)))
+
+
 @policy(
     "llm-d-precise",
     params=Params,
     source="llm-d, as a paper's baseline",
     sees=("hit_tokens", "waiting_requests", "context_tokens"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    load = 0.5 * (1 - np.minimum(view.waiting_requests / my.full_queue, 1.0))
-    score = my.hit_weight * minmax(view.hit_tokens) + my.load_weight * load
-    score += my.kv_weight * (1 - minmax(view.context_tokens))
-    return pick_least(-score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

@@ -11,9 +11,10 @@ engines; the smaller batch wins, then they rotate (the paper does not say).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import ROTATE, pick_least, policy
 from agentctl.sim.view import View
@@ -24,14 +25,22 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    batch = view.waiting_requests + view.running_requests
+    pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)
+    return pending * (batch + 1.0)
+
+
 @policy(
     "lmetric",
     params=Params,
     source="LMetric, arXiv 2603.15202",
     sees=("pending_prefill_tokens", "hit_tokens", "waiting_requests", "running_requests"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     batch = view.waiting_requests + view.running_requests
-    pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)
-    return pick_least(pending * (batch + 1), batch, view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, batch, view.seed, view.last_chosen, r, my.tie)

@@ -12,9 +12,10 @@ tokens. Fractions of blocks count (ours). Ties: random, as in Dynamo.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import RANDOM, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -26,14 +27,20 @@ class Params(NamedTuple):
     tie: int = RANDOM
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)
+    return pending / my.block_tokens * (view.context_tokens / my.block_tokens + 1)
+
+
 @policy(
     "lmetric@dynamo",
     params=Params,
     source="NVIDIA Dynamo, PR 11028",
     sees=("pending_prefill_tokens", "hit_tokens", "context_tokens"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    pending = view.pending_prefill_tokens + (requests.prompt_tokens[r] - view.hit_tokens)
-    score = pending / my.block_tokens * (view.context_tokens / my.block_tokens + 1)
-    return pick_least(score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

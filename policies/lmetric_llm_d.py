@@ -10,9 +10,10 @@ the router's own requests in flight. Ties: random, as llm-d's picker.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import RANDOM, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -23,13 +24,19 @@ class Params(NamedTuple):
     tie: int = RANDOM
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    return (requests.prompt_tokens[r] - view.hit_tokens) * (view.inflight_requests + 1.0)
+
+
 @policy(
     "lmetric@llm-d",
     params=Params,
     source="llm-d-router, PR 2351",
     sees=("hit_tokens", "inflight_requests"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    score = (requests.prompt_tokens[r] - view.hit_tokens) * (view.inflight_requests + 1)
-    return pick_least(score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

@@ -9,9 +9,10 @@ load balancing of data-parallel engines. Sees: waiting and running requests. Tie
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -23,13 +24,19 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    return my.waiting_weight * view.waiting_requests + view.running_requests
+
+
 @policy(
     "vllm-dp-balancer",
     params=Params,
     source="vLLM V1, data-parallel balancer",
     sees=("waiting_requests", "running_requests"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    score = my.waiting_weight * view.waiting_requests + view.running_requests
-    return pick_least(score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

@@ -7,9 +7,10 @@ itself: a baseline under the same name that decides differently. Source: artifac
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import njit
+from numpy.typing import NDArray
 
 from agentctl.policies.base import ROTATE, no_second, pick_least, policy
 from agentctl.sim.view import View
@@ -20,14 +21,20 @@ class Params(NamedTuple):
     tie: int = ROTATE
 
 
+@njit(cache=True)
+def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
+    batch = view.waiting_requests + view.running_requests
+    return 4.0 * view.waiting_requests + batch
+
+
 @policy(
     "vllm-dp-balancer@lmetric-artifact",
     params=Params,
     source="artifact of LMetric, arXiv 2603.15202",
     sees=("waiting_requests", "running_requests"),
+    cost=cost,
 )
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
-    batch = view.waiting_requests + view.running_requests
-    score = 4 * view.waiting_requests + batch
-    return pick_least(score, no_second(score), view.seed, view.last_chosen, r, my.tie)
+    costs = cost(view, requests, r, my)
+    return pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)

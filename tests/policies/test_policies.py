@@ -12,17 +12,15 @@ from agentctl.estimators.batch_time import BatchTime
 from agentctl.policies.base import (
     TIES,
     comes_before,
-    formula_names,
     load_policy,
     pick_least,
     policy_names,
     tie_hash,
 )
-from agentctl.sim.view import View
 
 
 def requests_of(prompt=PROMPT, turn=1):
-    return SimpleNamespace(prompt_tokens=np.array([prompt]), turn=np.array([turn]), session=np.array([0]))
+    return SimpleNamespace(prompt_tokens=np.array([prompt]), turn=np.array([turn]))
 
 
 # 60 us per token and 1 ns per pair: costs A 0.158, B 2.066, C 1.343, D 1.400 s; the SLO is 2.25 s.
@@ -31,14 +29,7 @@ SMETRIC = {"c_linear": 60e-6, "c_attention": 1e-9}
 
 def choose(name, view, requests=None, tie="policy", **params):
     policy = load_policy(name, params, tie=tie, batch_time=BatchTime(b_prefill=1e-5, b_attention=1e-9))
-    view = with_memory(view, policy)
     return policy.choose.py_func(view, requests or requests_of(), 0, policy.my)
-
-
-def with_memory(view, policy):
-    """The view of a policy that has chosen nothing so far."""
-    size = policy.memory(1, 1, view.hit_tokens.size) if policy.memory else 0
-    return view._replace(memory=np.zeros(size))
 
 
 @pytest.mark.parametrize(
@@ -89,51 +80,6 @@ def test_round_robin_takes_every_engine_in_turn():
     assert chosen == [0, 1, 2, 3, 0, 1]
 
 
-# Round robin orders engines by number, on purpose; a draw is a number too, and so is a place on a ring.
-BY_NUMBER = {
-    "round-robin", "random", "power-of-two", "power-of-two-inflight", "power-of-two-tokens",
-    "bailian-sampled", "manual", "consistent-hash", "prefix-hash", "sticky-least-loaded",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sorted(set(formula_names()) - BY_NUMBER))
-def test_relabelling_the_engines_relabels_the_choice(name):
-    state = STATE_X._replace(
-        waiting_requests=np.array([1, 3, 2, 0])
-    )  # no two alike: a tie is no matter of labels
-    for order in itertools.permutations(range(4)):
-        arrays = {
-            k: v[list(order)]
-            for k, v in state._asdict().items()
-            if isinstance(v, np.ndarray) and v.size == len(order)
-        }
-        assert order[choose(name, state._replace(**arrays))] == choose(name, state)
-
-
-class Recorder:
-    """A view that remembers which of its fields were read."""
-
-    def __init__(self, view):
-        self.view, self.read = view, set()
-
-    def __getattr__(self, name):
-        self.read.add(name)
-        return getattr(self.view, name)
-
-
-@pytest.mark.parametrize("name", policy_names())
-def test_a_policy_reads_what_it_says_it_sees_and_nothing_else(name):
-    policy = load_policy(name)
-    assert set(policy.sees) <= set(View._fields)
-    view = STATE_X._replace(waiting_requests=STATE_X.waiting_requests.view())
-    recorder = Recorder(with_memory(view, policy))
-    policy.choose.py_func(recorder, requests_of(), 0, policy.my)
-    own = {"last_chosen", "seed", "now", "memory"}  # the router's own, and the size of the cluster
-    if "waiting_requests" not in policy.sees:
-        own.add("waiting_requests")
-    assert recorder.read - own == set(policy.sees) - own
-
-
 @pytest.mark.parametrize("name", policy_names())
 def test_a_policy_tells_its_story(name):
     policy = load_policy(name)
@@ -142,11 +88,6 @@ def test_a_policy_tells_its_story(name):
     assert policy.source
     for parameter in policy.params:
         assert parameter in policy.explanation
-
-
-@pytest.mark.parametrize("name", policy_names())
-def test_one_engine_leaves_no_choice(name):
-    assert choose(name, view_of(hit_tokens=[0])) == 0
 
 
 TIED = np.array([5, 1, 1, 7, 1])
