@@ -12,6 +12,13 @@ def tie_hash(seed: int, r: int) -> int:
 
 
 @njit(cache=True)
+def gateway_of(seed: int, r: int, n_gateways: int) -> int:
+    """The gateway that request r comes to. Hashed once more: it tells nothing of what a policy draws by
+    `tie_hash`, or a gateway would break its ties towards the same engines again and again."""
+    return tie_hash(tie_hash(seed, r), 1) % n_gateways
+
+
+@njit(cache=True)
 def _mix(x: int) -> int:
     """32-bit finaliser with multipliers below 2^31, so that products stay within int64 (hash-prospector's
     16-21f0aaad-15-735a2d97-15)."""

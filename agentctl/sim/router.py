@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from agentctl.sim.active import count_active
-from agentctl.sim.hashing import tie_hash
+from agentctl.sim.hashing import gateway_of
 from agentctl.sim.jit import kernel
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS, SEES_UNPUBLISHED
 from agentctl.sim.view import View
@@ -42,7 +42,7 @@ def look(s, arrivals, requests, r, seed, settle):
 def _survey(s, r, now, seed, settle):
     """Bring what the policy asks for up to this instant; returns the number of the publish it sees."""
     router = s.router[0]
-    g = tie_hash(seed, r) % s.last_chosen.size
+    g = gateway_of(seed, r, s.last_chosen.size)
     s.jobs[r].gateway = g
     if router.sees & (SEES_PROGRESS | SEES_HITS | SEES_STEPS):
         for e in range(s.engines.size):

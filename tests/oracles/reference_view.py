@@ -175,7 +175,7 @@ class Router:
         self.published: list[Metrics] = []  # number k at k * interval
 
     def gateway_of(self, r: int) -> Gateway:
-        return self.gateways[spread(self.seed, r) % len(self.gateways)]
+        return self.gateways[gateway_of(self.seed, r, len(self.gateways))]
 
     # --- time goes on
 
@@ -278,6 +278,11 @@ class Router:
 
     def end(self, job: Job, engine: int) -> None:
         self.gateway_of(job.r).in_flight[engine].remove(job)
+
+
+def gateway_of(seed: int, r: int, n_gateways: int) -> int:
+    """Independent of what policies draw by the hash of the seed and the request."""
+    return spread(spread(seed, r), 1) % n_gateways
 
 
 def spread(seed: int, r: int) -> int:
