@@ -39,14 +39,23 @@ def is_compiled(choose: Callable[..., int]) -> bool:
     return bool(is_jitted(choose))
 
 
-def replay(s, arrivals, requests, choose, my, start, finish, settle, seed, until):  # type: ignore[no-untyped-def]
-    """Replay until everything has ended (-1), `until` requests have or STOP is set (-2), or a choice is no
-    engine: then (the request, that choice) is returned.
+def replay(  # type: ignore[no-untyped-def]
+    s, arrivals, requests, choose, my, start, finish, settle, seed, until, stop_at, held, engine
+):
+    """Replay until everything has ended (-1), `until` requests have, STOP is set or request `stop_at` has to
+    be placed (-2), or a choice is no engine: then (the request, that choice) is returned.
+
+    Who stopped at a request gives it back as `held`, with the
+    engine where it shall go; else -1.
     """
+    if held >= 0:
+        send(s, arrivals, held, engine, finish, settle)
     while s.counts[ENDED] < until and s.counts[STOP] == 0:
         r = advance(s, arrivals, start, finish, settle)
         if r < 0:
             return np.int64(-1), np.int64(0)
+        if r == stop_at:
+            break
         e = choose(look(s, arrivals, requests, r, seed, settle), requests, r, my)
         if e < 0 or e >= s.engines.size:
             return r, e
@@ -60,6 +69,10 @@ def next_request(s, arrivals, start, finish, settle):  # type: ignore[no-untyped
 
 def view_of(s, arrivals, requests, r, seed, settle):  # type: ignore[no-untyped-def]
     return look(s, arrivals, requests, r, seed, settle)
+
+
+def choice_of(s, arrivals, requests, r, choose, my, seed, settle):  # type: ignore[no-untyped-def]
+    return choose(look(s, arrivals, requests, r, seed, settle), requests, r, my)
 
 
 def send_request(s, arrivals, r, e, finish, settle):  # type: ignore[no-untyped-def]
@@ -82,23 +95,40 @@ def _rule(state: Any) -> Any:
 
 
 @cache
-def _loop(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any]:
-    """(the compiled loop, the signature of a policy in it) for arguments of these types."""
-    rule, floats = _rule(state), FLOAT[::1]
-    chooser = INTEGER(_view_type(state, arrivals, requests), requests, INTEGER, floats)
-    policy = (types.FunctionType(chooser), floats)
+def _chooser(state: Any, arrivals: Any, requests: Any) -> Any:
+    """The signature of a policy in the loop."""
+    return INTEGER(_view_type(state, arrivals, requests), requests, INTEGER, FLOAT[::1])
+
+
+@cache
+def _loop(state: Any, arrivals: Any, requests: Any) -> Any:
+    """The compiled loop for arguments of these types."""
+    rule, chooser = _rule(state), types.FunctionType(_chooser(state, arrivals, requests))
     signature = types.UniTuple(INTEGER, 2)(
-        state, arrivals, requests, *policy, rule, rule, rule, INTEGER, INTEGER
+        state, arrivals, requests, chooser, FLOAT[::1], rule, rule, rule, *[INTEGER] * 5
     )
-    return njit(signature, cache=True, nogil=True)(replay), chooser
+    return njit(signature, cache=True, nogil=True)(replay)
+
+
+@cache
+def _choice(state: Any, arrivals: Any, requests: Any) -> Any:
+    rule, chooser = _rule(state), types.FunctionType(_chooser(state, arrivals, requests))
+    signature = INTEGER(state, arrivals, requests, INTEGER, chooser, FLOAT[::1], INTEGER, rule)
+    return njit(signature, cache=True, nogil=True)(choice_of)
+
+
+@cache
+def _look(state: Any, arrivals: Any, requests: Any) -> Any:
+    view, rule = _view_type(state, arrivals, requests), _rule(state)
+    return njit(view(state, arrivals, requests, INTEGER, INTEGER, rule), cache=True, nogil=True)(view_of)
 
 
 @cache
 def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
-    rule, view = _rule(state), _view_type(state, arrivals, requests)
+    rule = _rule(state)
     return (
         njit(INTEGER(state, arrivals, rule, rule, rule), cache=True, nogil=True)(next_request),
-        njit(view(state, arrivals, requests, INTEGER, INTEGER, rule), cache=True, nogil=True)(view_of),
+        _look(state, arrivals, requests),
         njit(types.void(state, arrivals, INTEGER, INTEGER, rule, rule), cache=True, nogil=True)(send_request),
     )
 
@@ -106,12 +136,27 @@ def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
 def compile_policy(
     s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Any
 ) -> Callable[..., Any]:
-    """A function (seed, until) that goes on with the replay; see `replay`. Raises as `bind`."""
-    loop, chooser = _loop(typeof(s), typeof(arrivals), typeof(requests))
+    """A function (seed, until, stop_at, held, engine) that goes on with the replay; see `replay`. Raises as
+    `bind`."""
+    loop = _loop(typeof(s), typeof(arrivals), typeof(requests))
+    bound, my = _bound(s, arrivals, requests, policy)
+    return lambda *how: loop(s, arrivals, requests, bound, my, *rules, *how)
+
+
+def compile_choice(
+    s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Any
+) -> Callable[[int, int], int]:
+    """A function (seed, request) that says where the policy would send it now. Raises as `bind`."""
+    choice = _choice(typeof(s), typeof(arrivals), typeof(requests))
+    bound, my = _bound(s, arrivals, requests, policy)
+    return lambda seed, r: int(choice(s, arrivals, requests, r, bound, my, seed, rules.settle))
+
+
+def _bound(s: State, arrivals: Arrivals, requests: Requests, policy: Any) -> tuple[Any, Any]:
+    """A policy and its parameters as the loop takes them."""
+    chooser = _chooser(typeof(s), typeof(arrivals), typeof(requests))
     params: Any = type(policy.my)
-    bound = bind(policy.name, policy.choose, params, chooser)
-    parameters = np.array(policy.my, dtype=np.float64)
-    return lambda seed, until: loop(s, arrivals, requests, bound, parameters, *rules, seed, until)
+    return bind(policy.name, policy.choose, params, chooser), np.array(policy.my, dtype=np.float64)
 
 
 def pieces(s: State, arrivals: Arrivals, requests: Requests) -> tuple[Any, Any, Any]:
@@ -119,3 +164,10 @@ def pieces(s: State, arrivals: Arrivals, requests: Requests) -> tuple[Any, Any, 
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return advance, look, send
     return _pieces(typeof(s), typeof(arrivals), typeof(requests))
+
+
+def eye(s: State, arrivals: Arrivals, requests: Requests) -> Any:
+    """`look` of agentctl.sim.router for a caller in Python."""
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return look
+    return _look(typeof(s), typeof(arrivals), typeof(requests))

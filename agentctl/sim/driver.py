@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from agentctl.sim import scheduler, sglang
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
-from agentctl.sim.content import compile_content
+from agentctl.sim.content import Content, compile_content
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.samples import first_samples, sample_from, samples_of
 from agentctl.sim.sharing import copies, session_tokens
@@ -25,7 +26,7 @@ from agentctl.workload import Requests, Workload
 
 Progress = Callable[[float, str], None]
 WATCH_S = 0.1
-GoOn = Callable[[int], bool]  # until so many requests have ended; whether all have
+GoOn = Callable[..., bool]  # see Replay
 
 
 class Policy(Protocol):
@@ -57,21 +58,11 @@ def simulate(
     Raises ConfigError for what cannot be simulated and for a policy that names no engine, UsageError for a
     concurrency that does not fit the replay mode.
     """
-    check_simulated(cluster)
-    if (workload.replay == "closed-loop") != (concurrency is not None):
-        raise UsageError(
-            f"replay {workload.replay} with concurrency {concurrency}",
-            expected="--replay closed-loop and --concurrency together",
-        )
-    if concurrency is not None and concurrency < 1:
-        raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
-    content = compile_content(workload, common_block(cluster))
-    sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
-    sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
-    s = make_state(make_limits(cluster), content, workload.requests, sight)
+    replay = begin(workload, cluster, policy, seed, concurrency)
+    s, content = replay.s, replay.content
     if observed:
         sample_from(s, *first_samples(workload.requests.arrival, concurrency))
-    _replay(s, workload, rules_of(cluster), policy, seed, concurrency, progress)
+    _run(replay, progress)
     jobs = s.jobs
     has_gaps = jobs["done"] & (jobs["output"] > 1)
     outcome = Outcome(
@@ -99,28 +90,59 @@ def simulate(
     return outcome
 
 
-def _replay(
-    s: State,
-    workload: Workload,
-    rules: Rules,
-    policy: Policy,
-    seed: int,
-    concurrency: int | None,
-    progress: Progress | None,
-) -> None:
-    """In one compiled loop where the policy is compiled, else in a plain one over compiled kernels."""
-    n = workload.n_requests
+@dataclass(frozen=True)
+class Replay:
+    """A replay under way.
+
+    go_on(until, stop_at, held, engine) takes it to where `until` requests have ended, or to where the router
+    has to place request `stop_at`, and says whether everything has ended. Whoever stopped it at a request
+    then gives it as `held`, to be sent to `engine`. All but `until` may be left out.
+    """
+
+    content: Content
+    s: State
+    arrivals: Arrivals
+    requests: Requests
+    rules: Rules
+    policy: Policy
+    seed: int
+    go_on: GoOn
+
+
+def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concurrency: int | None) -> Replay:
+    """The cluster before the first request. Raises as `simulate`."""
+    check_simulated(cluster)
+    if (workload.replay == "closed-loop") != (concurrency is not None):
+        raise UsageError(
+            f"replay {workload.replay} with concurrency {concurrency}",
+            expected="--replay closed-loop and --concurrency together",
+        )
+    if concurrency is not None and concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
+    content = compile_content(workload, common_block(cluster))
+    sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
+    sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
+    s = make_state(make_limits(cluster), content, workload.requests, sight)
     # one signature for all runs: arrays that are contiguous and writable
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
-    requests = Requests(*plain)
-    arrivals = make_arrivals(workload, concurrency)
+    world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster), policy, seed)
+    return Replay(content, *world, go_on=driven(*world))
+
+
+def driven(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int) -> GoOn:
+    """In one compiled loop where the policy is compiled, else in a plain one over compiled kernels."""
     drive = _compiled if is_compiled(policy.choose) else _plain
-    go_on = drive(s, arrivals, requests, rules, policy, seed)
-    if drive is _compiled:
-        _watch(go_on, s, n, progress)
+    return drive(s, arrivals, requests, rules, policy, seed)
+
+
+def _run(replay: Replay, progress: Progress | None) -> None:
+    """To the end."""
+    s, n = replay.s, replay.requests.arrival.size
+    if is_compiled(replay.policy.choose):
+        _watch(replay.go_on, s, n, progress)
     else:
         every = max(n // 100, 1)
-        while not go_on(int(s.counts[ENDED]) + every):
+        while not replay.go_on(int(s.counts[ENDED]) + every):
             if progress:
                 progress(int(s.counts[ENDED]) / n, "simulating")
     if progress:
@@ -163,13 +185,13 @@ def _compiled(
 ) -> GoOn:
     replay = compile_policy(s, arrivals, requests, rules, policy)
 
-    def go_on(until: int) -> bool:
+    def go_on(until: int, stop_at: int = -1, held: int = -1, engine: int = 0) -> bool:
         try:
-            r, answer = replay(seed, until)
+            r, answer = replay(seed, until, stop_at, held, engine)
         except Exception as error:  # whatever a user's function raises
             raise blame(policy.choose, error) from error
         if r >= 0:
-            _refuse(s, policy, r, answer)
+            raise no_engine(policy, r, answer, s.engines.size)
         return bool(r == -1)
 
     return go_on
@@ -178,31 +200,41 @@ def _compiled(
 def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int) -> GoOn:
     advance, look, send = pieces(s, arrivals, requests)
 
-    def go_on(until: int) -> bool:
+    def go_on(until: int, stop_at: int = -1, held: int = -1, engine: int = 0) -> bool:
+        if held >= 0:
+            send(s, arrivals, held, engine, rules.finish, rules.settle)
         while s.counts[ENDED] < until:
             r = advance(s, arrivals, *rules)
             if r < 0:
                 return True
+            if r == stop_at:
+                return False
             view = look(s, arrivals, requests, r, seed, rules.settle)
-            try:
-                answer = policy.choose(view, requests, r, policy.my)
-            except Exception as error:  # whatever a user's function raises
-                raise blame(policy.choose, error, r) from error
-            if kind := kind_of(answer):
-                raise wrong_kind(policy.name, kind)
-            if not 0 <= answer < s.engines.size:
-                _refuse(s, policy, r, answer)
-            send(s, arrivals, r, int(answer), rules.finish, rules.settle)
+            answer = ask(policy, view, requests, r, s.engines.size)
+            send(s, arrivals, r, answer, rules.finish, rules.settle)
         return False
 
     return go_on
 
 
-def _refuse(s: State, policy: Policy, r: int, answer: int) -> None:
-    raise ConfigError(
+def ask(policy: Policy, view: View, requests: Requests, r: int, n_engines: int) -> int:
+    """The engine that a policy in plain Python chooses. Raises ConfigError for anything else."""
+    try:
+        answer = policy.choose(view, requests, r, policy.my)
+    except Exception as error:  # whatever a user's function raises
+        raise blame(policy.choose, error, r) from error
+    if kind := kind_of(answer):
+        raise wrong_kind(policy.name, kind)
+    if not 0 <= answer < n_engines:
+        raise no_engine(policy, r, answer, n_engines)
+    return int(answer)
+
+
+def no_engine(policy: Policy, r: int, answer: int, n_engines: int) -> ConfigError:
+    return ConfigError(
         f"chose engine {answer} for request {r}",
         place=f"policy {policy.name}",
-        expected=f"a whole number from 0 to {s.engines.size - 1}",
+        expected=f"a whole number from 0 to {n_engines - 1}",
     )
 
 
