@@ -1,7 +1,8 @@
-"""Why requests went where they went, and what that cost: decisions shown, and regret over a sample of them."""
+"""Why requests went where they went, and what that cost: decisions, and regret over a sample of them."""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,10 +16,10 @@ from agentctl.errors import UsageError
 from agentctl.metrics import nearest_rank
 from agentctl.policies.base import Policy
 from agentctl.present import Fact, Section, Table, Unit, Value
+from agentctl.result import Progress
 from agentctl.sim.explain import NOT_SHOWN, Decision, decisions
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.view import View
-from agentctl.toml import close_to
 from agentctl.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -31,6 +32,7 @@ SUFFIX = {  # fields of the view whose name does not say the unit
 }  # fmt: skip
 BETTER_BY = (0.01, 0.1, 1.0)  # s of TTFT
 N_WORST = 5
+MOST_COMPARED = 20_000  # ids, to find near ones
 MOST_ROWS = 10  # engines in a table; the document has all
 
 
@@ -39,21 +41,32 @@ def request_numbers(workload: Workload, request_ids: Sequence[str]) -> list[int]
     number = {name: r for r, name in enumerate(workload.request_ids)} if request_ids else {}
     for name in request_ids:
         if name not in number:
-            near = close_to(name, workload.request_ids)
-            hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else None
-            n = count(workload.n_requests, "request")
-            raise UsageError(f"no request {name!r} among {n}", place="--explain", hint=hint)
+            n = count(workload.n_requests, "simulated request")
+            raise UsageError(f"no {name!r} among {n}", place="--explain", hint=_near(name, workload))
     return [number[name] for name in dict.fromkeys(request_ids)]
+
+
+def _near(name: str, workload: Workload) -> str:
+    some = workload.request_ids[:MOST_COMPARED]
+    near = difflib.get_close_matches(name, some, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else f"the first is `{some[0]}`"
 
 
 # One decision
 
 
-def explain(
-    outcome: Outcome, cluster: Cluster, policy: Policy, wanted: Iterable[int], seed: int, concurrency: int | None
+def explain_requests(
+    outcome: Outcome,
+    cluster: Cluster,
+    policy: Policy,
+    seed: int,
+    concurrency: int | None,
+    wanted: Sequence[int],
 ) -> list[dict[str, Any]]:
     """The documents of `explain`, in the order asked for."""
-    wanted, workload = list(wanted), outcome.workload
+    workload = outcome.workload
+    if not wanted:
+        return []
     found = {
         one.request: _decision(outcome, cluster, policy, one)
         for one in decisions(workload, cluster, policy, outcome, wanted, seed=seed, concurrency=concurrency)
@@ -124,7 +137,7 @@ def _saw(cluster: Cluster, policy: Policy, seen: View) -> dict[str, Any]:
 
 
 def _branch(outcome: Outcome, policy: Policy, one: Decision, e: int) -> dict[str, Any]:
-    """What the policy saw of engine e, what it would cost in the policy's eyes, and what it would have given."""
+    """What the policy saw of engine e, what it would cost in the policy's eyes, and what it would give."""
     branches, arrival = one.branches, float(outcome.arrival_s[one.request])
     fields = {name: getattr(one.seen, name) for name in _shown(policy)}
     hit = int(branches.hit_tokens[e])
@@ -158,7 +171,9 @@ def explain_section(document: dict[str, Any], position: int) -> Section:
     if not document["engines"]:
         sentence = "No engine can ever serve it: it was rejected before the policy was asked."
         return Section(name, title, sentence)
-    rows = sorted(document["engines"], key=lambda row: (not row["chosen"], _or_inf(row["ttft_s"]), row["engine"]))
+    rows = sorted(
+        document["engines"], key=lambda row: (not row["chosen"], _or_inf(row["ttft_s"]), row["engine"])
+    )
     shown = sorted(rows[:MOST_ROWS], key=lambda row: row["engine"])
     some = f", {MOST_ROWS} of {len(rows)} engines" if len(rows) > MOST_ROWS else ""
     has_costs = any(row["cost"] is not None for row in rows)
@@ -175,7 +190,14 @@ def explain_section(document: dict[str, Any], position: int) -> Section:
     )
     keys = ("hit_tokens", "queue_s", "ttft_s", "e2e_s")
     would = Table(
-        (("engine", ""), ("hit", "tokens"), ("queue", "s"), ("ttft", "s"), ("end to end", "s"), ("chosen", "")),
+        (
+            ("engine", ""),
+            ("hit", "tokens"),
+            ("queue", "s"),
+            ("ttft", "s"),
+            ("end to end", "s"),
+            ("chosen", ""),
+        ),
         tuple((row["engine"], *(row[key] for key in keys), row["chosen"]) for row in shown),
         title=f"What each engine would have given{some}",
         best={3: _least(shown, "ttft_s")} if any(row["ttft_s"] is not None for row in shown) else {},
@@ -185,14 +207,17 @@ def explain_section(document: dict[str, Any], position: int) -> Section:
 
 def _sentence(document: dict[str, Any]) -> str:
     chosen = document["engines"][document["engine"]]
-    where = f"Turn {document['turn']} of session {document['session_id']} went to engine {document['engine']}: "
+    where = (
+        f"Turn {document['turn']} of session {document['session_id']} went to engine {document['engine']}: "
+    )
     if chosen["ttft_s"] is None:
         return f"{where}it can never be served there and was rejected."
-    what = f"TTFT {seconds(chosen['ttft_s'])} with {chosen['hit_tokens']:,} of {document['prompt_tokens']:,} prompt "
+    found = f"{chosen['hit_tokens']:,} of {document['prompt_tokens']:,}"
+    what = f"TTFT {seconds(chosen['ttft_s'])} with {found} prompt tokens found; "
     best, lost = document["best_engine"], document["ttft_regret_s"]
     if best == document["engine"]:
-        return f"{where}{what}tokens found; no other engine would have been faster."
-    return f"{where}{what}tokens found; engine {best} would have been {seconds(lost)} faster."
+        return f"{where}{what}no other engine would have been faster."
+    return f"{where}{what}engine {best} would have been {seconds(lost)} faster."
 
 
 def _said(document: dict[str, Any]) -> tuple[str, ...]:
@@ -202,7 +227,9 @@ def _said(document: dict[str, Any]) -> tuple[str, ...]:
         if value is not None:
             said.append(f"{key.removesuffix('_s').replace('_', ' ')}: "
                         + (seconds(value) if key.endswith("_s") else f"{value:,}"))  # fmt: skip
-    said.append("another choice: the whole cluster is copied, and goes on under the same policy with later arrivals")
+    said.append(
+        "another choice: the cluster as it stood goes on under the same policy, later arrivals included"
+    )
     return tuple(said)
 
 
@@ -226,8 +253,14 @@ def _or_inf(value: float | None) -> float:
 # Regret
 
 
-def regret(
-    outcome: Outcome, cluster: Cluster, policy: Policy, n: int, seed: int, concurrency: int | None
+def sample_regret(
+    outcome: Outcome,
+    cluster: Cluster,
+    policy: Policy,
+    seed: int,
+    concurrency: int | None,
+    n: int,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The document of `regret`: over `n` requests drawn by the seed from those that were served, how much
     later the first token came than on the engine that was best for it.
@@ -240,8 +273,10 @@ def regret(
         outcome.workload, cluster, policy, outcome, done[drawn].tolist(),
         seed=seed, concurrency=concurrency, to_end=False,
     )  # fmt: skip
-    rows = []
+    rows: list[dict[str, Any]] = []
     for one in sample:
+        if progress:
+            progress(len(rows) / drawn.size, "comparing engines")
         best, first = best_engine(one), one.branches.first_token_s
         assert best is not None, "a request that was served has a first token"
         arrival = outcome.arrival_s[one.request]
@@ -258,7 +293,11 @@ def regret(
         "of_requests": int(done.size),
         "ttft_regret_s": _summary(lost, done.size),
         "better_by": [
-            {"than_s": by, "requests": int((lost > by).sum()), "share": float((lost > by).mean()) if rows else None}
+            {
+                "than_s": by,
+                "requests": int((lost > by).sum()),
+                "share": float((lost > by).mean()) if rows else None,
+            }
             for by in (0.0, *BETTER_BY)
         ],
         "worst": [row for row in worst[:N_WORST] if row["ttft_regret_s"] > 0],
@@ -287,13 +326,14 @@ def regret_section(document: dict[str, Any]) -> Section:
     notable = next(row for row in document["better_by"] if row["than_s"] == 0.1)
     error = "" if lost["mean_error"] is None else f" ± {seconds(lost['mean_error'])}"
     sentence = (
-        f"The first token came {seconds(lost['mean'])}{error} later on average than on the best engine for the "
-        f"request; another engine was better by more than 0.1 s for {percent(notable['share'])} of {count(n, 'request')}."
+        f"The first token came {seconds(lost['mean'])}{error} later on average than on the best engine for "
+        f"the request; another engine was better by more than 0.1 s for {percent(notable['share'])} of "
+        f"{count(n, 'request')}."
     )
     facts = (
         Fact("requests sampled", n, "count", f"of {document['of_requests']:,} that were served"),
         *(Fact(f"TTFT lost, {key}", lost[key], "s", meaning) for key, meaning in (
-            ("p50", "half lose at most this"), ("p95", "one in 20 loses more"), ("max", "the worst in the sample"),
+            ("p50", "half lose at most this"), ("p95", "one in 20 loses more"), ("max", "the worst"),
         )),
         *(Fact(f"another engine better by more than {row['than_s']:g} s", row["share"], "ratio",
                count(row["requests"], "request")) for row in document["better_by"]),
@@ -301,7 +341,8 @@ def regret_section(document: dict[str, Any]) -> Section:
     keys = ("request_id", "engine", "best_engine", "ttft_s", "best_ttft_s", "ttft_regret_s")
     rows: tuple[tuple[Value, ...], ...] = tuple(tuple(row[key] for key in keys) for row in document["worst"])
     head: tuple[Column, ...] = (
-        ("request", ""), ("engine", ""), ("best engine", ""), ("ttft", "s"), ("best ttft", "s"), ("ttft lost", "s"),
+        ("request", ""), ("engine", ""), ("best engine", ""), ("ttft", "s"), ("best ttft", "s"),
+        ("ttft lost", "s"),
     )  # fmt: skip
     tables = (Table(head, rows, title="Where the choice lost most (--explain shows one)"),) if rows else ()
     said = "regret: best for the request itself; what its choice does to others is not counted"

@@ -6,8 +6,8 @@ time in which it was first admitted. A window is hot on an engine whose prefill 
 all engines there.
 
 A prefix is a node of the tree of contents. What lies behind a load are its hierarchical heavy hitters
-(Cormode et al., VLDB 2003): from the leaves up, each prefix of two sessions or more that carries a tenth of it
-without what longer prefixes already account for.
+(Cormode et al., VLDB 2003): from the leaves up, each prefix of two sessions or more that carries a tenth of
+it without what longer prefixes already account for.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def hot_spots(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
     shape, n_cells = (outcome.n_engines, n_windows), outcome.n_engines * n_windows
     by_tokens = np.zeros(n_cells, np.int64)
     np.add.at(by_tokens, cell, tokens[done])
-    load: Floats = np.bincount(cell, work[done], n_cells).reshape(shape)
+    load = np.bincount(cell, work[done], n_cells).astype(np.float64).reshape(shape)
     content = compile_content(outcome.workload, common_block(cluster))
     hot = []
     for engine, at in _hottest(load):
@@ -226,8 +226,8 @@ def hot_spots_section(document: dict[str, Any]) -> Section:
     if hot:
         first = hot[0]
         sentence = (
-            f"Hottest was engine {first['engine']} from {seconds(first['from_s'])} to "
-            f"{seconds(first['to_s'])}: prefill took {percent(first['busy_ratio'])} of that time, "
+            f"Hottest was engine {first['engine']} from {first['from_s']:,.0f} to "
+            f"{first['to_s']:,.0f} s: prefill took {percent(first['busy_ratio'])} of that time, "
             f"{first['times_mean']:.2f} times the mean of all engines."
         )
     place: tuple[Column, ...] = (("engine", ""), ("from", "s"), ("to", "s"))

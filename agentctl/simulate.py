@@ -11,6 +11,14 @@ import numpy as np
 
 from agentctl import __version__
 from agentctl.analyzers.words import count, percent, seconds
+from agentctl.explain import (
+    explain_requests,
+    explain_section,
+    regret_section,
+    request_numbers,
+    sample_regret,
+)
+from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.metrics import Run, Samples, hit_ratio, measure, per_s, tokens_per_s
 from agentctl.policies._settings import router_settings, router_words
 from agentctl.policies.base import Policy, load_policy
@@ -43,6 +51,8 @@ def run_simulation(
     concurrency: int | None = None,
     seed: int = 0,
     slos: Sequence[str] = (),
+    explain: Sequence[str] = (),
+    regret: int = 0,
     progress: Progress | None = None,
 ) -> RunResult:
     """Replay `trace` on `cluster` under one policy.
@@ -51,14 +61,19 @@ def run_simulation(
     replay       timestamps | causal | thinktime | closed-loop; default thinktime where gaps are known
     concurrency  sessions in flight, for closed-loop
     slos         SLO expressions (agentctl.slo); none: the default SLO, printed
+    explain      ids of requests whose placing is shown, with what each other engine would have given them
+    regret       requests drawn to compare their engine with the best one; each costs a copy of the cluster
+                 and a part of the run per engine
 
     The document has schema `agentctl/simulate/1`. Raises InputError (trace), ConfigError (cluster, policy),
-    UsageError (SLO, replay).
+    UsageError (SLO, replay, a request that is not there).
     """
     objectives = parse_slos(slos)
     chosen = policy_of(cluster, policy, params)
     workload = compile_workload(trace, replay=replay)
-    return simulate_policy(workload, cluster, chosen, objectives, concurrency, seed, progress)
+    return simulate_policy(
+        workload, cluster, chosen, objectives, concurrency, seed, progress, explain=explain, regret=regret
+    )
 
 
 def simulate_policy(
@@ -69,8 +84,12 @@ def simulate_policy(
     concurrency: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    *,
+    explain: Sequence[str] = (),
+    regret: int = 0,
 ) -> RunResult:
     """`run_simulation` of a compiled workload under a loaded policy."""
+    explained = request_numbers(workload, explain)
     cluster, router = _settled(cluster, chosen)
     outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
     run = outcome.run()
@@ -94,14 +113,23 @@ def simulate_policy(
         "samples": _sample_facts(run.samples),
         "engines": [_engine_facts(run, engine) for engine in range(run.n_engines)],
     }
+    ran = (outcome, cluster, chosen, seed, concurrency)
+    why: dict[str, Any] = {
+        "explain": explain_requests(*ran, explained),
+        "regret": sample_regret(*ran, regret, progress) if regret else None,
+        "hot_spots": hot_spots(outcome, cluster),
+    }
     sections = (
         _verdict(document),
+        *(explain_section(one, place) for place, one in enumerate(why["explain"], start=1)),
+        *([regret_section(why["regret"])] if why["regret"] else []),
         latency(document, run),
         balance(document),
         course(document, run),
+        hot_spots_section(why["hot_spots"]),
         _assumed(workload, cluster),
     )
-    return RunResult(document, sections, outcome=outcome.table())
+    return RunResult({**document, **why}, sections, outcome=outcome.table())
 
 
 def policy_of(cluster: Cluster, name: str | None = None, params: Mapping[str, Any] | None = None) -> Policy:

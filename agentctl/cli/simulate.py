@@ -17,6 +17,7 @@ from agentctl.cli.options import (
     Trace,
     policy_and_params,
 )
+from agentctl.errors import UsageError
 
 
 def simulate(
@@ -40,6 +41,20 @@ def simulate(
         int | None, typer.Option(min=1, metavar="N", help="Sessions in flight, for --replay closed-loop.")
     ] = None,
     slo: Slo = [],  # noqa: B006  (typer copies it)
+    explain: Annotated[
+        list[str],
+        typer.Option(
+            metavar="REQUEST",
+            help="Show why a request went where it did, and what the other engines would have given it "
+            "(repeatable).",
+        ),
+    ] = [],  # noqa: B006
+    regret: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Compare the engines of N requests, drawn, with the best; costs time."
+        ),
+    ] = 0,
     seed: Seed = 0,
     force: Force = False,
 ) -> int:
@@ -53,6 +68,8 @@ def simulate(
     from agentctl.side_by_side import run_side_by_side
     from agentctl.simulate import run_simulation
 
+    if len(policy) > 1 and (explain or regret):
+        raise UsageError("several policies", place="--explain, --regret", expected="one --policy")
     check_free(output, force, mark=RESULT_FILE)
     chosen = [policy_and_params(text) for text in policy] or [(None, {})]
     simulated = the_cluster(cluster, profile, engines)
@@ -62,5 +79,8 @@ def simulate(
         if len(chosen) > 1:
             result = run_side_by_side(opened, simulated, chosen, **how)
         else:
-            result = run_simulation(opened, simulated, policy=chosen[0][0], params=chosen[0][1], **how)
+            name, params = chosen[0]
+            result = run_simulation(
+                opened, simulated, policy=name, params=params, explain=explain, regret=regret, **how
+            )
     return finish(ctx, opened.name, result, output, force)
