@@ -11,18 +11,13 @@ import numpy as np
 
 from agentctl import __version__
 from agentctl.analyzers.words import count, percent, seconds
-from agentctl.explain import (
-    explain_requests,
-    explain_section,
-    regret_section,
-    request_numbers,
-    sample_regret,
-)
+from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.metrics import Run, Samples, hit_ratio, measure, per_s, tokens_per_s
 from agentctl.policies._settings import router_settings, router_words
 from agentctl.policies.base import Policy, load_policy
 from agentctl.present import Section, Table
+from agentctl.regret import regret_section, sample_regret
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
 from agentctl.simulate_sections import balance, course, latency

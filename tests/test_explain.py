@@ -12,10 +12,11 @@ from oracles.random_clusters import cases, make_case
 
 from agentctl.cluster import parse_cluster
 from agentctl.errors import UsageError
-from agentctl.explain import explain_requests, sample_regret
+from agentctl.explain import explain_requests
 from agentctl.files import canonical_json
 from agentctl.hot_spots import Prefix, heavy_prefixes, hot_spots
 from agentctl.policies.base import load_policy, policy_names
+from agentctl.regret import sample_regret
 from agentctl.report.terminal import render
 from agentctl.sim.content import Content
 from agentctl.sim.driver import simulate

@@ -20,7 +20,10 @@ LAYERS = (
     {"formats", "ingest", "analyzers", "estimators"},
     {"cluster", "profile", "workload", "metrics", "slo", "sim"},
     {"policies"},
-    {"analyze", "simulate", "simulate_sections", "side_by_side", "recommend", "report", "emit"},
+    {
+        "analyze", "simulate", "simulate_sections", "side_by_side", "explain", "regret", "hot_spots",
+        "recommend", "report", "emit",
+    },
     {"cli"},
 )
 LAYER = {part: level for level, parts in enumerate(LAYERS) for part in parts}
