@@ -21,8 +21,16 @@ LAYERS = (
     {"cluster", "profile", "workload", "metrics", "slo", "sim"},
     {"policies"},
     {
-        "analyze", "simulate", "simulate_sections", "side_by_side", "explain", "regret", "hot_spots",
-        "recommend", "report", "emit",
+        "analyze",
+        "simulate",
+        "simulate_sections",
+        "side_by_side",
+        "explain",
+        "regret",
+        "hot_spots",
+        "recommend",
+        "report",
+        "emit",
     },
     {"cli"},
 )
