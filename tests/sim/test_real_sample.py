@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles import reference_simulator as oracle
+from oracles.interpreted import interpreted_policies
 from oracles.random_clusters import cluster_of, judge_requests
 from oracles.reference_simulator import BatchCoefficients, Limits
 
@@ -47,7 +48,9 @@ def run_both(some, policy, concurrency=None):
         return int(chosen.choose.py_func(type(view)(**arrays), some.requests, r, chosen.my))
 
     judge = oracle.Cluster(judge_requests(some), limits, choose, trace_block=64, concurrency=concurrency)
-    return judge.run(), simulate(some, cluster, chosen, concurrency=concurrency)
+    with interpreted_policies():
+        judged = judge.run()
+    return judged, simulate(some, cluster, chosen, concurrency=concurrency)
 
 
 def check_equal(judged, out):
