@@ -19,14 +19,16 @@ name = "main"
 role = "both"
 engines = {engines}
 profile = "h100-qwen3-8b"
-scheduler = "{scheduler}"
-block_tokens = 64
-kv_blocks = 8193
-max_num_batched_tokens = 8192
 max_num_seqs = 256
+{limits}
 [router]
 policy = "round-robin"
 """
+
+LIMITS = {  # the same memory, and as many tokens a batch
+    "vllm": "block_tokens = 64\nkv_blocks = 8193\nmax_num_batched_tokens = 8192",
+    "sglang": 'scheduler = "sglang"\npage_tokens = 1\nkv_blocks = 524288\nchunked_prefill_size = 8192',
+}
 
 
 class Used(NamedTuple):
@@ -68,7 +70,7 @@ def ingested(log: Path, sessions: str = "auto") -> Path:
 
 def write_cluster(folder: Path, engines: int, scheduler: str = "vllm") -> Path:
     path = folder / f"{scheduler}-{engines}.toml"
-    path.write_text(CLUSTER.format(engines=engines, scheduler=scheduler))
+    path.write_text(CLUSTER.format(engines=engines, limits=LIMITS[scheduler]))
     return path
 
 
