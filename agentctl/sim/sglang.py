@@ -65,7 +65,7 @@ def finish(s, e, now):
     engine = s.engines[e]
     settle(s, e, now)
     first_end, last = step_end(engine, np.int64(1)), last_step(engine)
-    n_ended, kept = 0, 0
+    n_ended, kept = np.int64(0), np.int64(0)
     last_prompt = engine.n_decoding + engine.n_prefilling
     for i in range(engine.n_running):
         r = s.running[e, i]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentctl.sim.cache import announce
 from agentctl.sim.holding import blocks_for
 from agentctl.sim.jit import entry, kernel
 from agentctl.sim.queue import owe, wait_in
 from agentctl.sim.sglang_holding import extend, release, take_pages
 from agentctl.sim.sglang_tree import make_room
 from agentctl.sim.state import NONE, OUT_OF_KV
-from agentctl.sim.steps import step_end, steps_ended, steps_that_fit
+from agentctl.sim.steps import announce_step, have_ended, steps_due, steps_that_fit
 
 LAST_SHARE, DECAY_STEPS = 0.14, 600  # of the new-token ratio's first value; decodes in which it falls so far
 RETRACT_STEPS = 20  # decodes that a retraction wants to leave room for
@@ -30,7 +29,7 @@ def plan_decode(s, e):
     has_left = engine.unnoticed > 0
     engine.unnoticed = 0
     if _can_decode(s, e, engine.n_decoding):
-        lower_ratio(s, e, 1)
+        lower_ratio(s, e, np.int64(1))
     else:
         has_left = _retract(s, e) or has_left
     if has_left:
@@ -74,11 +73,13 @@ def _retract(s, e):
     engine, size = s.engines[e], s.limits[e].block_tokens
     _order(s, e)
     n = engine.n_decoding
-    while n > 1 and (n == engine.n_decoding or not _can_decode(s, e, n)):
+    has_room = False
+    while n > 1 and not has_room:
         n -= 1
         _drop(s, e, s.running[e, n])
         make_room(s, e, blocks_for(RETRACT_STEPS * n, size))
-    if not _can_decode(s, e, n):
+        has_room = _can_decode(s, e, n)
+    if not has_room:
         s.counts[OUT_OF_KV] += 1
     retracted = n < engine.n_decoding
     engine.n_decoding = engine.n_running = n
@@ -140,29 +141,13 @@ def repeat(s, e):
 
 @entry
 def settle(s, e, now):
-    """Bring a run to `now`: pages of the steps begun before, tokens of the steps that have ended.
-
-    A step that ends at this very instant has ended, and the next has not begun.
-    """
-    engine = s.engines[e]
-    steps = engine.run_steps
-    if steps == 0 or now < engine.settled_until:
-        return 0
-    ended = steps_ended(engine, now)
-    between = ended > 0 and step_end(engine, ended) == now
-    newly = ended - engine.run_ended
-    if s.router[0].index_delay > 0:  # it matters which step an announcement is of
-        for n in range(engine.run_ended + 1, ended):
-            _begin(s, e, n)
-            announce(s, e, step_end(engine, n))
-    _begin(s, e, ended)
-    if newly:
-        announce(s, e, step_end(engine, ended))
-    _begin(s, e, min(ended if between else ended + 1, steps))
-    engine.run_ended = ended
-    engine.settled_until = now if between else step_end(engine, ended + 1)
-    engine.context_tokens += newly * engine.n_running
-    engine.emitted_tokens += newly * engine.n_running
+    """Bring a run to `now`."""
+    first, stop, ended = steps_due(s, e, now)
+    for n in range(first, stop):
+        _begin(s, e, n)
+        announce_step(s, e, n, ended)
+    if stop > first:
+        have_ended(s, e, now, ended, stop)
     return 0
 
 

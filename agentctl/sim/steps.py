@@ -144,30 +144,48 @@ def _blocks_after(s, e, step):
 
 @entry
 def settle(s, e, now):
-    """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended.
+    """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended."""
+    first, stop, ended = steps_due(s, e, now)
+    for n in range(first, stop):
+        _begin(s, e, n)
+        announce_step(s, e, n, ended)
+    if stop > first:
+        have_ended(s, e, now, ended, stop)
+    return 0
+
+
+@kernel
+def steps_due(s, e, now):
+    """What a run must make up for at `now`: (first, stop, ended). For every n from first to stop - 1 all steps
+    before step n are to begin; `ended` steps have ended. Nothing is due where first = stop.
 
     A step that ends at this very instant has ended, and the next has not begun.
     """
     engine = s.engines[e]
-    steps = engine.run_steps
-    if steps == 0 or now < engine.settled_until:
-        return 0
+    if engine.run_steps == 0 or now < engine.settled_until:
+        return np.int64(0), np.int64(0), np.int64(0)
     ended = steps_ended(engine, now)
     between = ended > 0 and step_end(engine, ended) == now
-    newly = ended - engine.run_ended
-    if s.router[0].index_delay > 0:  # it matters which step an announcement is of
-        for n in range(engine.run_ended + 1, ended):
-            _begin(s, e, n)
-            announce(s, e, step_end(engine, n))
-    _begin(s, e, ended)
-    if newly:
-        announce(s, e, step_end(engine, ended))
-    _begin(s, e, min(ended if between else ended + 1, steps))
+    # with a delayed index it matters which step an announcement is of; otherwise all are made up for at once
+    first = engine.run_ended + 1 if s.router[0].index_delay > 0 else ended
+    return first, min(ended if between else ended + 1, engine.run_steps) + 1, ended
+
+
+@kernel
+def announce_step(s, e, n, ended):
+    """The first n steps have begun: what they did is announced at their end, once they have ended."""
+    if s.engines[e].run_ended < n <= ended:
+        announce(s, e, step_end(s.engines[e], n))
+
+
+@kernel
+def have_ended(s, e, now, ended, stop):
+    engine = s.engines[e]
+    tokens = (ended - engine.run_ended) * engine.n_running
+    engine.context_tokens += tokens
+    engine.emitted_tokens += tokens
     engine.run_ended = ended
-    engine.settled_until = now if between else step_end(engine, ended + 1)
-    engine.context_tokens += newly * engine.n_running
-    engine.emitted_tokens += newly * engine.n_running
-    return 0
+    engine.settled_until = now if stop == ended + 1 else step_end(engine, ended + 1)
 
 
 @kernel
