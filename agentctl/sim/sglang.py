@@ -5,10 +5,10 @@ request whose prompt is done. A batch is planned with `start`, runs until `ends_
 `finish`; equal decodes are one run, brought to an instant by `settle` (agentctl.sim.sglang_decode).
 
 In an engine's running list the first `n_decoding` decode, in order; then come the `n_prefilling` prompts of
-the batch. Between batches only `chunked`, the request whose prompt is partly computed, follows the first. A
-mixed batch has its prompts first and counts no decodes. What is kept back for running requests is their
-output times `ratio`, which falls with every decode; `is_full` says that nobody need be tried; a request that
-ended in a decode counts as running (`unnoticed`) until the next decode is planned.
+the batch. Between batches only `chunked`, the request whose prompt is partly computed, follows the first: it
+is in the next batch. A mixed batch has its prompts first and counts no decodes. What is kept back for running
+requests is their output times `ratio`, which falls with every decode; `is_full` says that nobody need be
+tried; a request that ended in a decode counts as running (`unnoticed`) until the next decode is planned.
 Source: sglang 0.5.23, srt/managers/scheduler.py, overlap scheduling off, first come first served.
 """
 

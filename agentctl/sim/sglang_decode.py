@@ -13,7 +13,7 @@ from agentctl.sim.jit import entry, kernel
 from agentctl.sim.queue import owe, wait_in
 from agentctl.sim.sglang_holding import extend, release, take_pages
 from agentctl.sim.sglang_tree import make_room
-from agentctl.sim.state import NONE, OUT_OF_KV
+from agentctl.sim.state import OUT_OF_KV
 from agentctl.sim.steps import announce_step, have_ended, steps_due, steps_that_fit
 
 LAST_SHARE, DECAY_STEPS = 0.14, 600  # of the new-token ratio's first value; decodes in which it falls so far
@@ -22,7 +22,7 @@ RETRACT_STEPS = 20  # decodes that a retraction wants to leave room for
 
 @kernel
 def plan_decode(s, e):
-    """Plan one token for every request whose prompt is done; returns how many."""
+    """Plan one token for every running request; returns how many. No prompt is partly done: it would go on."""
     engine = s.engines[e]
     if engine.n_decoding == 0:
         return np.int64(0)
@@ -38,8 +38,6 @@ def plan_decode(s, e):
     for i in range(engine.n_decoding):
         s.planned[e, i] = 1
         extend(s, e, s.running[e, i], np.int64(1))
-    for i in range(engine.n_decoding, engine.n_running):
-        s.planned[e, i] = 0
     return engine.n_decoding
 
 
@@ -82,11 +80,7 @@ def _retract(s, e):
     if not has_room:
         s.counts[OUT_OF_KV] += 1
     retracted = n < engine.n_decoding
-    engine.n_decoding = engine.n_running = n
-    if engine.chunked != NONE:
-        s.running[e, n] = engine.chunked
-        engine.n_running += 1
-    engine.running_requests = engine.n_running
+    engine.n_decoding = engine.n_running = engine.running_requests = n
     emitted, output = np.int64(0), np.int64(0)
     for i in range(n):
         emitted += s.jobs[s.running[e, i]].emitted
@@ -128,7 +122,7 @@ def _drop(s, e, r):
 def repeat(s, e):
     """Repeat the planned decodes for as long as nothing can change who runs."""
     engine = s.engines[e]
-    if engine.chunked != NONE or (engine.n_waiting and not engine.is_full):
+    if engine.n_waiting and not engine.is_full:
         return
     steps = np.int64(1) << 60
     for i in range(engine.n_decoding):

@@ -76,16 +76,18 @@ def _left(s, e):
 
 @kernel
 def _continue(s, e):
-    """The partly computed prompt must go on, even if the reserve says no; not among too many decodes."""
+    """The partly computed prompt must go on, even if the reserve says no.
+
+    A batch with mixed chunks has room for it: who joined the decodes since took at least a token of the batch
+    in which it last got its own.
+    """
     engine, job = s.engines[e], s.jobs[s.engines[e].chunked]
     most = min(engine.chunk_left, np.int64(math.floor(_left(s, e))))
     if most <= 0:
         most = engine.chunk_left
     rest = job.prompt + job.emitted - job.computed
-    tokens = max(min(rest, most), 0)
+    tokens = min(rest, most)
     s.planned[e, engine.n_decoding] = tokens
-    if tokens == 0:
-        return
     _charge(s, e, engine.chunked, tokens, tokens == rest)
     if tokens == rest:
         engine.chunked = NONE

@@ -46,7 +46,7 @@ def check_batch(of: Engine) -> None:
             assert 0 <= jobs.n_blocks[r] * size - jobs.computed[r] - engine.run_begun < size
             assert jobs.emitted[r] + engine.run_steps <= jobs.output[r]
     else:
-        assert sum(of.planned) > 0
+        assert sum(of.planned) > 0 and (engine.n_prefilling or not rest)
         for r, tokens in zip(of.running, of.planned, strict=True):
             left = jobs.prompt[r] + jobs.emitted[r] - jobs.computed[r]
             assert 0 <= tokens <= left and 0 <= jobs.n_blocks[r] * size - jobs.computed[r] - tokens < size

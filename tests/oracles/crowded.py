@@ -52,9 +52,9 @@ HASH_SPREAD = SimpleNamespace(
 )
 
 
-def sessions(trace_block: int | None) -> tuple[list[Request], list[tuple[int, ...]]]:
+def sessions(trace_block: int | None, seed: int = 7) -> tuple[list[Request], list[tuple[int, ...]]]:
     """40 sessions of 3 turns over two system prompts; answers are repeated, and some turns are retried."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     requests: list[Request] = []
     tokens: list[tuple[int, ...]] = []
     fresh = iter(range(10_000, 10**7))

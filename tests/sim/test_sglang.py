@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, reject, settings
+from oracles import crowded
 from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
 from oracles.kernels import from_python
 from oracles.random_clusters import cases, cluster_of, make_case, workload_of
@@ -135,6 +137,11 @@ def run_both_or_none(case, weights):
         return reject()
 
 
+def test_a_retracted_request_waits_behind_those_that_wait():
+    bench = Bench({"A": (20, 100), "B": (24, 85), "C": (30, 10)}, kv_blocks=200)
+    assert bench.run({0: "A", 1: "B", 70: "C"})[79:82] == [{"A": 1, "B": 1}, {"A": 1}, {"C": 30}]
+
+
 @settings(QUIET, max_examples=300)
 @given(cases(sglang=True), WEIGHTS)
 def test_sglang_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case, weights):
@@ -148,6 +155,33 @@ def test_sglang_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case, weig
 def test_sglang_equals_the_judge_for_arbitrary_times(case, weights):
     judged, outcome, _, _ = run_both_or_none(case, weights)
     check_equal(judged, outcome, relative=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_crowded_engines_equal_the_judge(seed):
+    """120 requests that share prompts and answers on pools that hold a few of them."""
+    rng = np.random.default_rng(seed)
+    page = int(rng.choice([1, 2, 4, 16]))
+    limits = Limits(
+        int(rng.integers(500, 1400)) // page,
+        page,
+        chunked_prefill_size=[None, 64, 128, 8192][rng.integers(4)],
+        max_prefill_tokens=int(rng.choice([100, 16384])),
+        mixed_chunk=bool(rng.integers(2)),
+        conservativeness=float(rng.choice([0.02, 0.1, rng.uniform(0.02, 1.5)])),
+        ignore_eos=bool(rng.random() < 0.2),
+        max_num_seqs=int(rng.choice([6, 12, 64])),
+        batch_time=crowded.CONTEXT_BOUND,
+    )
+    trace_block = int(rng.choice([4, 8, 16]))
+    requests, tokens = crowded.sessions(trace_block, seed)
+    for request in requests:
+        request.arrival += float(rng.random()) * 1e-3  # no ties
+    case = make_case(requests, tokens, trace_block, [limits] * int(rng.integers(1, 3)))
+    judged, outcome, told, shown = run_both(case, weighted({"waiting_requests": 8, "hit_tokens": -1}))
+    check_equal(judged, outcome, relative=1e-9)
+    for (r, said), (s, seen) in zip(told, shown, strict=True):
+        assert (r, {**said, "now": 0}) == (s, {**seen, "now": 0})
 
 
 def test_where_sglang_would_stop_the_run_is_refused():
