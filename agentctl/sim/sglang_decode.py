@@ -22,7 +22,7 @@ RETRACT_STEPS = 20  # decodes that a retraction wants to leave room for
 
 @kernel
 def plan_decode(s, e):
-    """Plan one token for every running request; returns how many. No prompt is partly done: it would go on."""
+    """Plan one token for every running request; returns how many. (A prompt partly done would go on.)"""
     engine = s.engines[e]
     if engine.n_decoding == 0:
         return np.int64(0)
