@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 PROFILE = ("--profile", "h100-qwen3-8b", "--engines", 2)
@@ -128,6 +129,17 @@ def test_simulate_takes_parameters_of_the_policy(agentctl, dataset):
     assert document(done)["params"]["slack"] == 2
 
 
+def test_simulate_shows_why_a_request_went_where_it_did(agentctl, dataset):
+    worst = document(agentctl("simulate", dataset, *PROFILE, "--regret", 20, "--json"))["regret"]
+    assert worst["requests"] == 20
+    agentctl("simulate", dataset, *PROFILE, "--policy", "lmetric", "-o", "run")
+    some = pq.read_table("run/outcome.parquet")["request_id"][3].as_py()
+    done = agentctl("simulate", dataset, *PROFILE, "--policy", "lmetric", "--explain", some)
+    assert done.code == 0 and "went to engine" in done.out and "pending prefill tokens" in done.out
+    told = document(agentctl("simulate", dataset, *PROFILE, "--explain", some, "--json"))["explain"]
+    assert [one["request_id"] for one in told] == [some]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -137,6 +149,8 @@ def test_simulate_takes_parameters_of_the_policy(agentctl, dataset):
         ((*PROFILE, "--policy", "smetric:slack=much"), "--policy: cannot read 'slack=much'"),
         ((*PROFILE, "--slo", "ttft is nice"), "ttft is nice"),
         (("--cluster", "gone.toml"), "gone.toml: cannot be read"),
+        ((*PROFILE, "--explain", "nobody"), "--explain: no 'nobody' among"),
+        ((*PROFILE, "--policy", "lmetric", "--policy", "smetric", "--regret", 3), "several policies"),
     ],
 )
 def test_simulate_explains_what_it_cannot_use(agentctl, dataset, arguments, message):

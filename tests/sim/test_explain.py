@@ -31,7 +31,8 @@ LMETRIC = load_policy("lmetric")
 PLAIN = SimpleNamespace(
     name="plain", my=None, choose=lambda view, requests, r, my: int(np.argmin(view.inflight_requests))
 )
-POLICIES = st.sampled_from([LMETRIC, PLAIN])
+STICKY = load_policy("session-sticky")  # keeps notes
+POLICIES = st.sampled_from([LMETRIC, STICKY, PLAIN])
 
 
 def placed(case):
