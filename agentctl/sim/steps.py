@@ -156,7 +156,7 @@ def settle(s, e, now):
 
 @kernel
 def steps_due(s, e, now):
-    """What a run must make up for at `now`: (first, stop, ended). For every n from first to stop - 1 all steps
+    """What a run must make up for at `now`: (first, stop, ended). For each n from first to stop - 1 all steps
     before step n are to begin; `ended` steps have ended. Nothing is due where first = stop.
 
     A step that ends at this very instant has ended, and the next has not begun.
