@@ -96,6 +96,19 @@ class Router:
 
 
 @dataclass(frozen=True)
+class IndexParams:
+    """An approximate index: per engine, the blocks of the prompts that the gateway has sent there."""
+
+    block_tokens: Positive | None = None  # None: as the engines
+    capacity_tokens: Positive | None = None  # per engine; None: no limit
+    ttl_s: Rate | None = None  # since a block was last sent; None: for ever
+    eviction: Literal["tail", "head"] = "tail"  # of one prompt the deepest block goes first, or its first one
+    # contiguous: an engine matches a prompt as far as it has it from the start; any_engine: wherever it has
+    # blocks, as far as any engine has them
+    match: Literal["contiguous", "any_engine"] = "contiguous"
+
+
+@dataclass(frozen=True)
 class KvTier:
     """A store of KV behind the engines' own pools. Bandwidths are bytes per second."""
 
@@ -174,6 +187,7 @@ def parse_cluster(tables: Mapping[str, Any], file: str, base: Path | None = None
     _check_distinct([tier.name for tier in tiers], f"{file}: [kv_tier] name")
     network = build(Network, tables["network"], f"{file}: [network]") if "network" in tables else None
     router = build(Router, tables.get("router", {}), f"{file}: [router]")
+    build(IndexParams, router.index_params or {}, f"{file}: [router] index_params:")
     if base is not None and re.search(r"\.py(:|$)", router.policy):  # a policy in a file, beside this one
         router = replace(router, policy=str(base / router.policy))
     return Cluster(pools, router, tiers, network)
@@ -197,12 +211,13 @@ def check_simulated(cluster: Cluster) -> None:
     if len({pool.scheduler for pool in cluster.pools}) > 1:
         raise _not_simulated("a cluster with both schedulers", "[[pool]]")
     router = cluster.router
-    if router.index not in (None, "precise") or router.index_params:
+    if router.index == "approximate" and router.index_delay_s:
         raise ConfigError(
-            "an approximate prefix index is not simulated yet",
-            place="[router]",
-            hint='index = "precise" in [router] of the cluster file simulates the policy with an exact one',
+            "belongs to a precise index: an approximate one hears of nothing", place="[router] index_delay_s"
         )
+    if router.index != "approximate" and router.index_params:
+        raise ConfigError('belongs to index = "approximate"', place="[router] index_params")
+    own_index(cluster)
     if router.metrics_delay_s and not router.metrics_interval_s:
         raise ConfigError(
             "needs a metrics_interval_s above 0: metrics that are always fresh have no delay",
@@ -212,6 +227,14 @@ def check_simulated(cluster: Cluster) -> None:
         raise _not_simulated("a KV tier", "[[kv_tier]]")
     if cluster.network is not None:
         raise _not_simulated("a network between pools", "[network]")
+
+
+def own_index(cluster: Cluster) -> IndexParams | None:
+    """What the gateways' own indexes are like; None where the index is precise."""
+    router = cluster.router
+    if router.index != "approximate":
+        return None
+    return build(IndexParams, router.index_params or {}, "[router] index_params:")
 
 
 def _not_simulated(what: str, place: str) -> ConfigError:

@@ -39,6 +39,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from agentctl.cluster import IndexParams
 from agentctl.errors import ConfigError
 from agentctl.toml import build, check_keys, check_schema, read_toml
 
@@ -127,10 +128,16 @@ def parse_policy_file(tables: Mapping[str, Any], file: str) -> PolicyFile:
     built = {
         **tables,
         "params": {key: build(Param, table, f"{file}: [params.{key}]") for key, table in params.items()},
-        "signals": build(Signals, tables.get("signals", {}), f"{file}: [signals]"),
+        "signals": _signals(tables.get("signals", {}), file),
         "requires": build(Requires, tables.get("requires", {}), f"{file}: [requires]"),
     }
     return build(PolicyFile, built, f"{file}:")
+
+
+def _signals(table: Any, file: str) -> Signals:
+    signals = build(Signals, table, f"{file}: [signals]")
+    build(IndexParams, signals.index_params or {}, f"{file}: [signals] index_params:")
+    return signals
 
 
 def _file_name(name: str) -> str:

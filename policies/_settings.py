@@ -21,12 +21,12 @@ DEFAULTS: dict[str, Any] = {
 def router_settings(router: Router, policy: Policy) -> tuple[Router, dict[str, str]]:
     """The router with every setting known, and where each came from: cluster, policy or default.
 
-    Parameters of an index belong to its kind, and the delay of metrics to their interval: when the cluster
-    file says another kind, or fresh metrics, the policy's stay out.
+    Parameters and delay of an index belong to its kind, and the delay of metrics to their interval: when the
+    cluster file says another kind, or fresh metrics, the policy's stay out.
     """
     theirs = asdict(policy.file.signals if policy.file else Signals())
     if router.index not in (None, theirs["index"]):
-        theirs["index_params"] = None
+        theirs["index_params"] = theirs["index_delay_s"] = None
     if router.metrics_interval_s == 0:
         theirs["metrics_delay_s"] = None
     found, origins = {}, {}

@@ -190,7 +190,6 @@ def test_a_pool_without_kv_blocks_anywhere_names_the_key():
         {"pool": [{**SMALL["pool"][0], "role": "prefill"}]},
         {"pool": [SMALL["pool"][0], {**SMALL["pool"][0], "name": "other", "scheduler": "sglang"}]},
         {"pool": [{**SMALL["pool"][0], "power_cap_w": 400}]},
-        {"router": {"index": "approximate"}},
         {"network": {"bytes_per_s": 1e9}},
         {"kv_tier": tomllib.loads(FULL)["kv_tier"]},
     ],
@@ -199,6 +198,25 @@ def test_what_cannot_be_simulated_yet_is_refused_never_ignored(change):
     check_simulated(parse_cluster(SMALL, "c.toml"))
     with pytest.raises(ConfigError, match="not simulated yet"):
         check_simulated(parse_cluster({**SMALL, **change}, "c.toml"))
+
+
+@pytest.mark.parametrize(
+    ("router", "place", "words"),
+    [
+        ({"index_params": {"blok_tokens": 16}}, "c.toml: [router] index_params: blok_tokens", "block_tokens"),
+        ({"index_params": {"ttl_s": 0}}, "c.toml: [router] index_params: ttl_s", "out of range"),
+        ({"index_params": {"eviction": "middle"}}, "c.toml: [router] index_params: eviction", "middle"),
+        ({"index_params": {"ttl_s": 9.0}}, "[router] index_params", 'belongs to index = "approximate"'),
+        ({"index": "approximate", "index_delay_s": 1.0}, "[router] index_delay_s", "hears of nothing"),
+        ({"metrics_delay_s": 1.0}, "[router] metrics_delay_s", "needs a metrics_interval_s"),
+    ],
+)
+def test_settings_of_the_router_must_make_sense_together(router, place, words):
+    with pytest.raises(ConfigError) as caught:
+        check_simulated(parse_cluster({**SMALL, "router": router}, "c.toml"))
+    error = caught.value
+    assert error.place == place
+    assert words in f"{error.message} {error.hint}"
 
 
 def test_engines_vary_in_a_cluster_with_one_pool_only():

@@ -19,7 +19,7 @@ from agentctl.sim.active import add_active, drop_active
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.jit import kernel
 from agentctl.sim.queue import enqueue, fits
-from agentctl.sim.router import believe, catch_up, hear, publish
+from agentctl.sim.router import believe, catch_up, publish, remember
 from agentctl.sim.samples import sample
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS
 from agentctl.sim.state import ENDED
@@ -100,13 +100,13 @@ def send(s, arrivals, r, e, finish, settle):
     job, engine, now = s.jobs[r], s.engines[e], arrivals.now[0]
     route = s.routes[job.gateway, e]
     s.last_chosen[job.gateway] = e
+    catch_up(s, e, now, settle)
+    if not s.router[0].sees & SEES_HITS:
+        believe(s, r, now, e, e + 1)
+    remember(s, r, e, now)
     if not fits(s.limits[e], job.prompt, job.output):
         _end(s, arrivals, r)
         return
-    catch_up(s, e, now, settle)
-    if not s.router[0].sees & SEES_HITS:
-        hear(s, now)
-        believe(s, r, job.gateway, e, e + 1)
     job.dispatch_hit = route.hit_tokens
     new = job.prompt - job.dispatch_hit
     route.inflight_requests += 1

@@ -3,7 +3,8 @@
 Its own counters are exact. Engine metrics are those of the last publish: every `interval` seconds engines
 publish the state after what ended at that instant and before anything arrives, which gateways see `delay`
 later; interval 0 is always fresh. The precise prefix index hears of blocks `index_delay` after the end of
-the batch that computed or evicted them. Arrivals are spread over gateways by a hash of the request.
+the batch that computed or evicted them; gateways with an index of their own (agentctl.sim.index) ask that
+instead. Arrivals are spread over gateways by a hash of the request.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numba import njit
 
 from agentctl.sim.active import count_active
 from agentctl.sim.hashing import gateway_of
+from agentctl.sim.index import expire, insert, match
 from agentctl.sim.jit import kernel
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS, SEES_UNPUBLISHED
 from agentctl.sim.view import View
@@ -53,8 +55,7 @@ def _survey(s, r, now, seed, settle):
     else:
         number = min(math.floor((now - router.delay) / router.interval), router.next_publish - 1)
     if router.sees & SEES_HITS:
-        hear(s, now)
-        believe(s, r, g, np.int64(0), s.engines.size)
+        believe(s, r, now, np.int64(0), s.engines.size)
     if router.sees & SEES_ACTIVE:
         count_active(s, r, g)
     if router.sees & SEES_UNPUBLISHED and router.interval > 0:
@@ -119,7 +120,28 @@ def publish(s, now, settle):
 
 
 @kernel
-def hear(s, now):
+def believe(s, r, now, first, stop):
+    """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 as its gateway knows them; from an
+    index of its own, on all engines."""
+    job, size = s.jobs[r], s.own_index.rules[0].block_tokens
+    if size > 0:
+        expire(s.own_index, job.gateway, now)
+        match(s.own_index, s.routes, job.gateway, r, (job.prompt - 1) // size)
+    else:
+        _hear(s, now)
+        _match_known(s, r, job.gateway, first, stop)
+
+
+@kernel
+def remember(s, r, e, now):
+    """Request r goes to engine e: an index of its gateway's own believes that its prompt will be there."""
+    job, size = s.jobs[r], s.own_index.rules[0].block_tokens
+    if size > 0:
+        insert(s.own_index, job.gateway, e, r, job.prompt // size, now)
+
+
+@kernel
+def _hear(s, now):
     """The precise index hears of announcements made `index_delay` ago."""
     router = s.router[0]
     while router.n_late:
@@ -132,8 +154,8 @@ def hear(s, now):
 
 
 @kernel
-def believe(s, r, g, first, stop):
-    """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 by the precise index."""
+def _match_known(s, r, g, first, stop):
+    """Hit tokens by the precise index."""
     job, routes, size = s.jobs[r], s.routes, s.limits[0].block_tokens
     for e in range(first, stop):
         routes[g, e].hit_tokens = 0

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from agentctl.cluster import Cluster
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
+from agentctl.sim.index import Index, no_index
 from agentctl.sim.sight import SEES_ACTIVE, Sight
 from agentctl.workload import Requests
 
@@ -198,6 +199,7 @@ class State(NamedTuple):
     ended: NDArray[np.int64]  # scratch
     sampling: NDArray  # SAMPLING, one record
     samples: NDArray  # SAMPLE [number, engine]
+    own_index: Index  # the gateways', where they have any
     router: NDArray  # ROUTER, one record
     routes: NDArray  # ROUTE [gateway, engine]
     last_chosen: NDArray[np.int64]  # [gateway] engine of its previous decision, NONE
@@ -238,8 +240,14 @@ def _set_most(limits: NDArray, max_model_len: NDArray) -> None:
     limits["most_prompt"] = (usable - limits["watermark_blocks"]) * size
 
 
-def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sight = EVERYTHING) -> State:
-    """An idle cluster before the first request. All engines have one scheduler."""
+def make_state(
+    limits: NDArray,
+    content: Content,
+    requests: Requests,
+    sight: Sight = EVERYTHING,
+    own_index: Index | None = None,
+) -> State:
+    """An idle cluster before the first request. All engines have one scheduler. No index: the precise one."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
     engines = np.zeros(k, ENGINE)
     engines["ends_at"], engines["batch_ended"] = np.inf, -np.inf
@@ -264,7 +272,7 @@ def make_state(limits: NDArray, content: Content, requests: Requests, sight: Sig
         _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
-        _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
+        _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)), own_index or no_index(),
         *_make_router(sight, content.n_lines, k),
     )  # fmt: skip
 

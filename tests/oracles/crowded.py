@@ -120,11 +120,12 @@ def be_strict() -> None:
     """Every array that kernels get from now on refuses negative indices."""
 
     def strict(make):
-        def made(*args):
-            arrays = make(*args)
-            return arrays._replace(**{name: array.view(Strict) for name, array in arrays._asdict().items()})
+        return lambda *args: strict_arrays(make(*args))
 
-        return made
+    def strict_arrays(arrays):
+        if isinstance(arrays, tuple):
+            return arrays._make(map(strict_arrays, arrays))
+        return arrays.view(Strict)
 
     driver.make_state, driver.make_arrivals = strict(driver.make_state), strict(driver.make_arrivals)
 

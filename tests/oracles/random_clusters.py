@@ -8,13 +8,13 @@ tiny, so that blocks are evicted and requests preempted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 from oracles import reference_sglang
 from oracles.reference_simulator import AFTER_END, AFTER_START, AT_ARRIVAL, BatchCoefficients, Limits, Request
-from oracles.reference_view import Settings
+from oracles.reference_view import IndexSettings, Settings
 from oracles.tries import plant
 
 from agentctl.cluster import Cluster, Pool, Router
@@ -54,7 +54,7 @@ def cases(draw: st.DrawFn, exact_times: bool = True, sglang: bool = False) -> Ca
     longest = max(r.prompt + r.output for r in requests)
     limits = draw((_sglang_limits if sglang else _limits)(block, longest, exact_times, crowded))
     n_engines = 1 if crowded else draw(st.integers(1, 3))
-    settings = draw(_settings(exact_times))
+    settings = draw(_settings(trace_block or block, exact_times))
     seed = draw(st.integers(0, 3))
     return make_case(requests, tokens, trace_block, [limits] * n_engines, concurrency, settings, seed)
 
@@ -230,16 +230,26 @@ def _coefficients(draw: st.DrawFn, exact_times: bool) -> BatchCoefficients:
 
 
 @st.composite
-def _settings(draw: st.DrawFn, exact_times: bool) -> Settings:
-    """Metrics that are published at about the times at which steps end, and news that is late."""
+def _settings(draw: st.DrawFn, trace_block: int, exact_times: bool) -> Settings:
+    """Metrics that are published at about the times at which steps end; news that is late, or none."""
     time = st.integers(1, 256).map(lambda n: n * TICK) if exact_times else st.floats(1e-3, 0.3)
     never_or = st.one_of(st.just(0.0), time)
     interval = draw(never_or)
+    is_own = draw(st.booleans())
+    size = draw(st.sampled_from([trace_block, trace_block * 2, max(trace_block // 2, 1)]))
+    index = IndexSettings(
+        block_tokens=size,
+        capacity_tokens=draw(st.sampled_from([None, 5, 23, 60])),
+        ttl_s=draw(st.one_of(st.none(), time.map(lambda s: 8 * s))),
+        eviction=draw(st.sampled_from(["tail", "head"])),
+        match=draw(st.sampled_from(["contiguous", "any_engine"])),
+    )
     return Settings(
         gateways=draw(st.sampled_from([1, 1, 2, 3])),
         metrics_interval_s=interval,
         metrics_delay_s=draw(never_or) if interval else 0.0,
-        index_delay_s=draw(never_or),
+        index_delay_s=0.0 if is_own else draw(never_or),
+        index=index if is_own else None,
     )
 
 
@@ -257,6 +267,9 @@ def cluster_of(limits: list[Limits], settings: Settings = Settings()) -> Cluster
         keys |= {"scheduler": "sglang", "page_tokens": first.block_tokens,
                  "chunked_prefill_size": -1 if chunk is None else chunk}  # fmt: skip
     router = Router(**{name: value for name, value in vars(settings).items() if name != "index"})
+    if settings.index:
+        params = {key: value for key, value in vars(settings.index).items() if value is not None}
+        router = replace(router, index="approximate", index_params=params)
     return Cluster((Pool(name="main", profile=Profile(batch_time), engines=len(limits), **keys),), router)
 
 

@@ -51,6 +51,11 @@ def test_another_index_takes_none_of_the_policys_parameters():
     assert (router.index, router.index_params) == ("precise", {})
 
 
+def test_an_index_of_the_gateways_own_has_no_delay_from_a_policy_with_a_precise_one():
+    router, origins = router_settings(Router(index="approximate"), policy_with(index_delay_s=0.5))
+    assert (router.index_delay_s, origins["index_delay_s"]) == (0.0, "default")
+
+
 def test_fresh_metrics_have_no_delay():
     router, origins = router_settings(Router(metrics_interval_s=0.0), policy_with(**APPROXIMATE))
     assert (router.metrics_delay_s, origins["metrics_interval_s"]) == (0.0, "cluster")
