@@ -44,10 +44,14 @@ class Engine:
     def __init__(
         self, s: State, e: int, jobs: SimpleNamespace, holds: SimpleNamespace, path: SimpleNamespace
     ):
-        self.engine, self.limits, self.route = row(s.engines[e]), row(s.limits[e]), row(s.routes[0, e])
+        self.engine, self.limits, self.routes = row(s.engines[e]), row(s.limits[e]), columns(s.routes[:, e])
         self.runs, self.lines = columns(s.runs[e]), columns(s.lines[:, e])
         self.jobs, self.holds, self.path = jobs, holds, path
-        self.known = s.known[:, e].tolist()
+        self.known = s.known[:, e].tolist()  # when all news has arrived that is under way
+        for i in range(s.router[0].n_late):
+            late = s.late[(s.router[0].first_late + i) % s.late.size]
+            if late.engine == e:
+                self.known[late.line] = int(late.held)
         self.running = s.running[e, : self.engine.n_running].tolist()
         self.planned = s.planned[e, : self.engine.n_running].tolist()
         self.waiting = chain(jobs.next_waiting, self.engine.first_waiting)
@@ -88,14 +92,16 @@ def check_counters(of: Engine) -> None:
     engine, jobs, here = of.engine, of.jobs, of.running + of.waiting
     length = {r: jobs.prompt[r] + jobs.emitted[r] for r in here}
     assert engine.running_requests == engine.n_running == len(of.running) <= of.limits.max_num_seqs
-    assert of.route.inflight_requests == len(here)
     assert engine.pending_prefill_tokens == sum(jobs.owed[r] for r in here)
     assert engine.pending_prefill_pairs == sum(jobs.owed[r] * (length[r] - jobs.owed[r] / 2) for r in here)
     in_run = engine.run_ended * len(of.running) if engine.run_steps else 0
     assert engine.context_tokens == sum(length.values()) + in_run
-    without_token = [r for r in here if jobs.emitted[r] == 0]
-    new = sum(jobs.prompt[r] - jobs.dispatch_hit[r] for r in without_token)
-    assert of.route.inflight_prefill_tokens == new
+    for g, (inflight, tokens) in enumerate(
+        zip(of.routes.inflight_requests, of.routes.inflight_prefill_tokens, strict=True)
+    ):
+        mine = [r for r in here if jobs.gateway[r] == g]
+        assert inflight == len(mine)
+        assert tokens == sum(jobs.prompt[r] - jobs.dispatch_hit[r] for r in mine if jobs.emitted[r] == 0)
     for r in of.running:
         left = length[r] - jobs.computed[r]
         assert left > 0
