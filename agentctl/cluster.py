@@ -217,7 +217,7 @@ def check_simulated(cluster: Cluster) -> None:
         )
     if router.index != "approximate" and router.index_params:
         raise ConfigError('belongs to index = "approximate"', place="[router] index_params")
-    own_index(cluster)
+    own_index(router)
     if router.metrics_delay_s and not router.metrics_interval_s:
         raise ConfigError(
             "needs a metrics_interval_s above 0: metrics that are always fresh have no delay",
@@ -229,9 +229,8 @@ def check_simulated(cluster: Cluster) -> None:
         raise _not_simulated("a network between pools", "[network]")
 
 
-def own_index(cluster: Cluster) -> IndexParams | None:
+def own_index(router: Router) -> IndexParams | None:
     """What the gateways' own indexes are like; None where the index is precise."""
-    router = cluster.router
     if router.index != "approximate":
         return None
     return build(IndexParams, router.index_params or {}, "[router] index_params:")

@@ -16,12 +16,11 @@ from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import Content, compile_content
-from agentctl.sim.index import Index, make_index, no_index
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.samples import first_samples, sample_from, samples_of
 from agentctl.sim.sharing import copies, session_tokens
 from agentctl.sim.sight import sight_of
-from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, State, make_limits, make_state
+from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, OwnIndex, State, make_limits, make_state
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
 
@@ -123,22 +122,22 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
     content = compile_content(workload, common_block(cluster))
     sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
     sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
-    index = _make_index(workload, cluster, content)
-    s = make_state(make_limits(cluster), content, workload.requests, sight, index)
+    own = _own_index(workload, cluster, content)
+    s = make_state(make_limits(cluster), content, workload.requests, sight, own)
     # one signature for all runs: arrays that are contiguous and writable
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
     world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster), policy, seed)
     return Replay(content, *world, go_on=driven(*world))
 
 
-def _make_index(workload: Workload, cluster: Cluster, content: Content) -> Index:
-    """The gateways' own indexes, if they have any; `content` is in the engines' blocks."""
-    params = own_index(cluster)
+def _own_index(workload: Workload, cluster: Cluster, content: Content) -> OwnIndex | None:
+    """The gateways' own, if they have any; `content` is in the engines' blocks."""
+    params = own_index(cluster.router)
     if params is None:
-        return no_index()
+        return None
     size = params.block_tokens or common_block(cluster)
-    own = content if size == common_block(cluster) else compile_content(workload, size)
-    return make_index(params, size, own, cluster.router.gateways, cluster.n_engines)
+    same = size == common_block(cluster)
+    return OwnIndex(params, size, content if same else compile_content(workload, size))
 
 
 def driven(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int) -> GoOn:

@@ -23,7 +23,6 @@ from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import blame
 from agentctl.sim.compiled import compile_choice, eye, is_compiled
 from agentctl.sim.driver import Policy, Replay, ask, begin, driven
-from agentctl.sim.index import Index
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.state import ENDED, LOST_HOLDS, N_HOLDS, OUT_OF_KV, State, make_limits
 from agentctl.sim.view import View
@@ -32,7 +31,7 @@ from agentctl.workload import Requests, Workload
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Choose = Callable[[View, int], int]
-CONSTANT = ("limits", "path", "start", "line", "length")  # of a State and its index
+CONSTANT = ("limits", "path")  # of a State
 STEPS = 64  # requests that end before a branch is looked at: a call costs as much as some hundred
 NOT_SHOWN = ("memory", "path")  # of a View: not per engine, and long
 
@@ -176,24 +175,22 @@ class Fork:
 
     def __init__(self, base: Replay) -> None:
         unwritten = ("holds", "nodes", "late", "segments")  # `set_to` copies of them what is in use
-        arrays = _arrays(base.s)
-        made = {
+        arrays = base.s._asdict()
+        s = State(**{
             name: array if name in CONSTANT else np.empty_like(array) if name in unwritten else array.copy()
             for name, array in arrays.items()
-        }
-        index = Index(**{name: made[name] for name in Index._fields})
-        s = State(own_index=index, **{name: made[name] for name in State._fields if name in made})
+        })  # fmt: skip
         copies: list[Any] = [array.copy() for array in base.arrivals]
         arrivals = Arrivals(*copies)
         self.base = base
         go_on = driven(s, arrivals, base.requests, base.rules, base.policy, base.seed)
         self.replay = replace(base, s=s, arrivals=arrivals, go_on=go_on)
         partly = (*CONSTANT, *unwritten, "runs")
-        self._whole = [(_raw(made[name]), _raw(arrays[name])) for name in arrays if name not in partly]
+        self._whole = [(_raw(getattr(s, name)), _raw(arrays[name])) for name in arrays if name not in partly]
         self._whole += [
             (_raw(mine), _raw(theirs)) for mine, theirs in zip(arrivals, base.arrivals, strict=True)
         ]
-        self._parts = {name: (_raw(made[name]), _raw(arrays[name])) for name in (*unwritten, "runs")}
+        self._parts = {name: (_raw(getattr(s, name)), _raw(arrays[name])) for name in (*unwritten, "runs")}
 
     def set_to_base(self) -> None:
         """Copy what may differ: all but places of long arrays that neither of the two has used yet."""
@@ -205,7 +202,7 @@ class Fork:
             "runs": (slice(None), slice(max(_runs_used(s), _runs_used(now)))),
             "nodes": (slice(None), slice(int(now.engines["n_slots"].max()))),
             "holds": slice(int(now.counts[N_HOLDS])),
-            "segments": slice(int(now.own_index.rules["n_slots"][0])),
+            "segments": slice(int(now.router["n_segments"][0])),
             "late": (first + np.arange(n_late)) % now.late.size,
         }
         for name, (mine, theirs) in self._parts.items():
@@ -223,13 +220,6 @@ class Fork:
             all_ended = self.replay.go_on(int(s.counts[ENDED]) + steps)
         is_void = s.counts[LOST_HOLDS] or s.counts[OUT_OF_KV] or s.router["lost_late"][0]
         return None if is_void else job
-
-
-def _arrays(s: State) -> dict[str, NDArray[Any]]:
-    """By name, those of the index among them."""
-    fields = s._asdict()
-    index = fields.pop("own_index")
-    return {**fields, **index._asdict()}
 
 
 def _raw(array: NDArray[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from numba import njit
 
 from agentctl.sim.active import count_active
 from agentctl.sim.hashing import gateway_of
-from agentctl.sim.index import expire, insert, match
+from agentctl.sim.index import Index, expire, insert, match
 from agentctl.sim.jit import kernel
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS, SEES_UNPUBLISHED
 from agentctl.sim.view import View
@@ -123,10 +123,11 @@ def publish(s, now, settle):
 def believe(s, r, now, first, stop):
     """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 as its gateway knows them; from an
     index of its own, on all engines."""
-    job, size = s.jobs[r], s.own_index.rules[0].block_tokens
+    job, size = s.jobs[r], s.router[0].own_block
     if size > 0:
-        expire(s.own_index, job.gateway, now)
-        match(s.own_index, s.routes, job.gateway, r, (job.prompt - 1) // size)
+        index = Index(s.router, s.routes, s.places, s.segments, s.path)
+        expire(index, job.gateway, now)
+        match(index, job.gateway, job.own_start, job.own_stop, (job.prompt - 1) // size)
     else:
         _hear(s, now)
         _match_known(s, r, job.gateway, first, stop)
@@ -135,9 +136,10 @@ def believe(s, r, now, first, stop):
 @kernel
 def remember(s, r, e, now):
     """Request r goes to engine e: an index of its gateway's own believes that its prompt will be there."""
-    job, size = s.jobs[r], s.own_index.rules[0].block_tokens
+    job, size = s.jobs[r], s.router[0].own_block
     if size > 0:
-        insert(s.own_index, job.gateway, e, r, job.prompt // size, now)
+        index = Index(s.router, s.routes, s.places, s.segments, s.path)
+        insert(index, job.gateway, e, job.own_start, job.prompt // size, now)
 
 
 @kernel

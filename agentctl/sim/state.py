@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.cluster import Cluster
+from agentctl.cluster import Cluster, IndexParams
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
-from agentctl.sim.index import Index, no_index
 from agentctl.sim.sight import SEES_ACTIVE, Sight
 from agentctl.workload import Requests
 
@@ -88,6 +87,13 @@ ROUTER = _record(
     index_delay="f8",
     first_late="i8", n_late="i8",  # announcements under way, a ring
     lost_late="i8",  # ... for which there was no room (then the run is void)
+    # the gateways' own indexes
+    own_block="i8",  # tokens per block; 0: the precise index is asked
+    own_capacity="i8",  # blocks per engine
+    own_ttl="f8",
+    from_head="?",  # of one prompt the first block is forgotten first, else the deepest
+    any_engine="?",  # a prompt is matched as far as any engine has its blocks
+    n_segments="i8", free_segment="i8",  # slots ever in use; the first that is free again
 )  # fmt: skip
 # What one gateway knows of one engine by itself.
 ROUTE = _record(
@@ -97,6 +103,7 @@ ROUTE = _record(
     active_blocks="i8",  # with the request at hand
     n_active="i8",  # distinct prompt blocks of its requests in flight
     first_active="i8",  # of these requests
+    oldest_segment="i8", newest_segment="i8", n_believed="i8",  # the gateway's own index; blocks
 )  # fmt: skip
 SENT = _record(requests="i8", tokens="i8")
 # What is written down of an engine now and then (agentctl.sim.samples).
@@ -114,6 +121,15 @@ MAX_SAMPLES = 512
 COVER = _record(length="i4", n_longest="i4")  # blocks; requests that cover so many
 LATE = _record(at="f8", engine="i4", line="i4", held="i4")
 MAX_LATE = 1 << 20
+# What a gateway's own index has of a line: so many of its first blocks without a gap, and its first segment.
+PLACE = _record(held="i4", first="i4")
+# Consecutive blocks of a line that the same request used last (agentctl.sim.index).
+SEGMENT = _record(
+    line="i4", low="i4", high="i4",  # blocks low .. high - 1 of the line
+    previous="i4", next="i4",  # in the queue; a free slot is chained by `next`
+    deeper="i4",  # the next segment of the line
+    used="f8",  # when
+)  # fmt: skip
 
 # A request and what became of it; counts are tokens unless named.
 JOB = _record(
@@ -123,6 +139,7 @@ JOB = _record(
     n_blocks="i8", n_named="i8",  # blocks taken; of these, with content
     path_at="i8", path_offset="i8",  # where its next block without content lies: range, and place in it
     path_start="i8", path_stop="i8",  # its ranges in `path`
+    own_start="i8", own_stop="i8",  # ... in blocks of the gateways' own indexes
     top="i8",  # of its stack of holds; SGLang: the piece where its part of the tree ends
     next_waiting="i8",
     priority="i8",
@@ -194,12 +211,11 @@ class State(NamedTuple):
     holds: NDArray  # HOLD, of all engines
     lines: NDArray  # LINE [line, engine]
     known: NDArray[np.int32]  # [line, engine] `held` as announced to the router
-    path: NDArray  # RANGE, of all requests
+    path: NDArray  # RANGE, of all requests; then those in blocks of the gateways' own indexes
     counts: NDArray[np.int64]
     ended: NDArray[np.int64]  # scratch
     sampling: NDArray  # SAMPLING, one record
     samples: NDArray  # SAMPLE [number, engine]
-    own_index: Index  # the gateways', where they have any
     router: NDArray  # ROUTER, one record
     routes: NDArray  # ROUTE [gateway, engine]
     last_chosen: NDArray[np.int64]  # [gateway] engine of its previous decision, NONE
@@ -208,6 +224,8 @@ class State(NamedTuple):
     sent: NDArray  # SENT [publish mod their number, gateway, engine]
     cover: NDArray  # COVER [gateway, line, engine]; a line only, where nobody asks
     late: NDArray  # LATE, a ring
+    places: NDArray  # PLACE [gateway, line, engine], in the gateways' own blocks
+    segments: NDArray  # SEGMENT; the first one stands for none
 
 
 def make_limits(cluster: Cluster) -> NDArray:
@@ -240,14 +258,23 @@ def _set_most(limits: NDArray, max_model_len: NDArray) -> None:
     limits["most_prompt"] = (usable - limits["watermark_blocks"]) * size
 
 
+class OwnIndex(NamedTuple):
+    """What every gateway keeps of what it has sent, in blocks of so many tokens."""
+
+    params: IndexParams
+    block_tokens: int
+    content: Content
+
+
 def make_state(
     limits: NDArray,
     content: Content,
     requests: Requests,
     sight: Sight = EVERYTHING,
-    own_index: Index | None = None,
+    own: OwnIndex | None = None,
 ) -> State:
-    """An idle cluster before the first request. All engines have one scheduler. No index: the precise one."""
+    """An idle cluster before the first request. All engines have one scheduler. Without an index of the
+    gateways' own the precise one is asked."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
     engines = np.zeros(k, ENGINE)
     engines["ends_at"], engines["batch_ended"] = np.inf, -np.inf
@@ -259,21 +286,26 @@ def make_state(
     has_trees = bool(limits["is_sglang"].any())
     lines = np.zeros((content.n_lines, k), LINE)
     lines["first_run"], lines["news"] = NONE, NO_NEWS
-    path = np.zeros(content.line.size, RANGE)
-    path["line"], path["length"] = content.line, content.length
+    jobs, path = _make_jobs(content, requests), _ranges(content)
+    if own is not None:
+        jobs["own_start"], jobs["own_stop"] = (
+            path.size + own.content.start[:-1],
+            path.size + own.content.start[1:],
+        )
+        path = np.concatenate([path, _ranges(own.content)])
     most_holds = int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64
     n_holds = 0 if has_trees else min(most_holds, MAX_HOLDS)
     counts = np.zeros(7, np.int64)
     counts[FREE_HOLD] = NONE
     # untouched memory costs nothing: pieces and holds are written when they are used
     return State(
-        limits, _attributes(engines), _attributes(_make_jobs(content, requests)), np.full((k, seqs), NONE),
+        limits, _attributes(engines), _attributes(jobs), np.full((k, seqs), NONE),
         np.zeros((k, seqs), np.int64), _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
         _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
-        _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)), own_index or no_index(),
-        *_make_router(sight, content.n_lines, k),
+        _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
+        *_make_router(sight, content.n_lines, k, own),
     )  # fmt: skip
 
 
@@ -288,6 +320,12 @@ def _make_jobs(content: Content, requests: Requests) -> NDArray:
     for name in ("arrival", "scheduled", "first_token", "finish"):
         jobs[name] = np.nan
     return jobs
+
+
+def _ranges(content: Content) -> NDArray:
+    path = np.zeros(content.line.size, RANGE)
+    path["line"], path["length"] = content.line, content.length
+    return path
 
 
 def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
@@ -305,8 +343,9 @@ def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
     return runs
 
 
-def _make_router(sight: Sight, n_lines: int, n_engines: int) -> list[NDArray]:
+def _make_router(sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None) -> list[NDArray]:
     router, g = np.zeros(1, ROUTER), sight.gateways
+    n_own_lines, n_segments = _set_own(router, own) if own else (0, 0)
     router["sees"], router["index_delay"] = sight.sees, sight.index_delay_s
     router["interval"], router["delay"] = sight.metrics_interval_s, sight.metrics_delay_s
     n_published = 2
@@ -319,8 +358,19 @@ def _make_router(sight: Sight, n_lines: int, n_engines: int) -> list[NDArray]:
         router, routes, np.full(g, NONE), np.zeros((g, sight.memory)),
         np.zeros((n_published, n_engines), SNAPSHOT), np.zeros((n_published, g, n_engines), SENT),
         np.zeros((g, n_covered, n_engines), COVER), np.empty(MAX_LATE if sight.index_delay_s else 1, LATE),
+        np.zeros((g, n_own_lines, n_engines), PLACE), np.empty(n_segments, SEGMENT),
     )  # fmt: skip
     return [_attributes(array) if array.dtype.fields else array for array in records]
+
+
+def _set_own(router: NDArray, own: OwnIndex) -> tuple[int, int]:
+    """Returns how many lines and slots for segments there are; one slot more than can be in use."""
+    params, capacity = own.params, own.params.capacity_tokens
+    router["own_block"], router["n_segments"] = own.block_tokens, 1
+    router["own_capacity"] = NO_LIMIT if capacity is None else capacity // own.block_tokens
+    router["own_ttl"] = math.inf if params.ttl_s is None else params.ttl_s
+    router["from_head"], router["any_engine"] = params.eviction == "head", params.match == "any_engine"
+    return own.content.n_lines, own.content.line.size + 1
 
 
 def _make_sampling() -> NDArray:

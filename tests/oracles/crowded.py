@@ -17,6 +17,7 @@ import pyarrow as pa
 from oracles import reference_sglang
 from oracles.random_clusters import give_chains, make_case
 from oracles.reference_simulator import AFTER_END, AFTER_START, AT_ARRIVAL, BatchCoefficients, Limits, Request
+from oracles.reference_view import IndexSettings, Settings
 
 from agentctl.sim import driver
 
@@ -83,8 +84,10 @@ def sessions(trace_block: int | None, seed: int = 7) -> tuple[list[Request], lis
 def results() -> list[dict]:
     """For every run its counts, and a digest of all outcomes to the last bit."""
     found = []
-    for limits, trace_block, concurrency in RUNS:
-        case = make_case(*sessions(trace_block), trace_block, [limits] * 2, concurrency)
+    for number, (limits, trace_block, concurrency) in enumerate(RUNS):
+        own = IndexSettings((trace_block or 4) * 2, 400, 2.0, ("tail", "head")[number // 2 % 2], "any_engine")
+        router = Settings(gateways=2, index=own) if number % 2 else Settings()
+        case = make_case(*sessions(trace_block), trace_block, [limits] * 2, concurrency, router)
         outcome = driver.simulate(case.workload, case.cluster, HASH_SPREAD, concurrency=concurrency)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, outcome.table().schema) as writer:
@@ -120,12 +123,11 @@ def be_strict() -> None:
     """Every array that kernels get from now on refuses negative indices."""
 
     def strict(make):
-        return lambda *args: strict_arrays(make(*args))
+        def made(*args):
+            arrays = make(*args)
+            return arrays._replace(**{name: array.view(Strict) for name, array in arrays._asdict().items()})
 
-    def strict_arrays(arrays):
-        if isinstance(arrays, tuple):
-            return arrays._make(map(strict_arrays, arrays))
-        return arrays.view(Strict)
+        return made
 
     driver.make_state, driver.make_arrivals = strict(driver.make_state), strict(driver.make_arrivals)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.comparison import QUIET, check_equal, run_both
 from oracles.kernels import from_python
-from oracles.random_clusters import make_case
+from oracles.random_clusters import cluster_of, make_case, workload_of
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
 from oracles.reference_view import Index as JudgeIndex
 from oracles.reference_view import IndexSettings, Settings, matched_blocks
@@ -15,8 +15,9 @@ from oracles.reference_view import IndexSettings, Settings, matched_blocks
 from agentctl.cluster import IndexParams
 from agentctl.sim import index as kernels
 from agentctl.sim.content import Content
-from agentctl.sim.index import Index, make_index
-from agentctl.sim.state import ROUTE
+from agentctl.sim.index import Index
+from agentctl.sim.sight import Sight
+from agentctl.sim.state import OwnIndex, make_limits, make_state
 
 expire, insert, match = map(from_python, (kernels.expire, kernels.insert, kernels.match))
 
@@ -58,21 +59,30 @@ def content_of(paths: list[Path]) -> Content:
     return Content(start, ranges[:, 0].copy(), ranges[:, 1].copy(), int(ranges[:, 0].max(initial=-1)) + 1)
 
 
+def empty_index(params: IndexParams, paths: list[Path], n_gateways: int, n_engines: int):
+    """(the index, the records of the requests)"""
+    limits = make_limits(cluster_of([Limits(kv_blocks=10)] * n_engines))
+    content = content_of(paths)
+    requests = workload_of([Request(1, 1)] * len(paths), None).requests
+    s = make_state(limits, content, requests, Sight(gateways=n_gateways), OwnIndex(params, B, content))
+    return Index(s.router, s.routes, s.places, s.segments, s.path), s.jobs
+
+
 def names_of(path: Path) -> list[Block]:
     return [(line, place) for line, length in path for place in range(length)]
 
 
 def believed(index: Index, g: int, e: int) -> list[tuple[Block, float]]:
     """Blocks with the time of their last use, the least recently used first."""
-    found, x, before = [], index.queues[g, e].oldest, 0
+    found, x, before = [], index.routes[g, e].oldest_segment, 0
     while x:
         segment = index.segments[x]
         assert segment.previous == before
         blocks = [((segment.line, place), segment.used) for place in range(segment.low, segment.high)]
-        found += blocks if index.rules[0].from_head else reversed(blocks)
+        found += blocks if index.router[0].from_head else reversed(blocks)
         x, before = segment.next, x
-    assert index.queues[g, e].newest == before
-    assert index.queues[g, e].n_blocks == len(found)
+    assert index.routes[g, e].newest_segment == before
+    assert index.routes[g, e].n_believed == len(found)
     return found
 
 
@@ -93,27 +103,27 @@ def check(index: Index, g: int, e: int, judge: JudgeIndex) -> None:
 @settings(QUIET, max_examples=500)
 @given(st.data(), prompts(), index_params(), st.integers(1, 2), st.integers(1, 3))
 def test_segments_hold_and_match_what_single_blocks_do(data, asked, params, n_gateways, n_engines):
-    index = make_index(params, B, content_of([path for path, _ in asked]), n_gateways, n_engines)
+    index, jobs = empty_index(params, [path for path, _ in asked], n_gateways, n_engines)
     judges = [
         [JudgeIndex(IndexSettings(**vars(params))) for _ in range(n_engines)] for _ in range(n_gateways)
     ]
-    routes, now = np.zeros((n_gateways, n_engines), ROUTE).view(np.recarray), 0.0
+    now = 0.0
     for r, (path, n_blocks) in enumerate(asked):
         now += data.draw(st.sampled_from([0.0, 0.5, 1.0, 3.0]))
         g, e = data.draw(st.integers(0, n_gateways - 1)), data.draw(st.integers(0, n_engines - 1))
         n_looked = max(n_blocks - data.draw(st.integers(0, 1)), 0)
         expire(index, g, now)
-        match(index, routes, g, r, n_looked)
+        match(index, g, jobs[r].own_start, jobs[r].own_stop, n_looked)
         for judge in judges[g]:
             judge.expire(now)
         blocks = names_of(path)[:n_blocks]
         hits = [B * n for n in matched_blocks(judges[g], blocks[:n_looked])]
-        assert routes[g].hit_tokens.tolist() == hits
-        insert(index, g, e, r, n_blocks, now)
+        assert index.routes[g].hit_tokens.tolist() == hits
+        insert(index, g, e, jobs[r].own_start, n_blocks, now)
         judges[g][e].insert(blocks, now)
         for engine, judge in enumerate(judges[g]):
             check(index, g, engine, judge)
-    assert index.rules[0].n_slots <= index.segments.size
+    assert index.router[0].n_segments <= index.segments.size
 
 
 def test_a_router_believes_in_what_its_index_has_room_for_whatever_engines_hold():
