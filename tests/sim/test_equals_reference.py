@@ -1,9 +1,12 @@
 """The simulator agrees with the judge on every request, and shows a policy the same view."""
 
+import numpy as np
 from hypothesis import given, settings
-from oracles.comparison import QUIET, WEIGHTS, check_equal, run_both, weighted
+from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
 from oracles.random_clusters import cases, give_chains, make_case
 from oracles.reference_simulator import AFTER_START, BatchCoefficients, Limits, Request
+
+from agentctl.sim.driver import simulate
 
 
 @settings(QUIET, max_examples=300)
@@ -19,6 +22,19 @@ def test_simulator_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case, w
 def test_simulator_equals_the_judge_for_arbitrary_times(case, weights):
     judged, outcome, _, _ = run_both(case, weighted(weights))
     check_equal(judged, outcome, relative=1e-9)
+
+
+@settings(QUIET, max_examples=100)
+@given(cases())
+def test_signals_that_a_policy_does_not_name_are_left_out_and_change_nothing(case):
+    def choose(view, r):
+        return int(np.argmin(view.inflight_prefill_tokens + view.pending_prefill_tokens))
+
+    everything, few = policy_of(choose), policy_of(choose)
+    few.sees = ("inflight_prefill_tokens", "pending_prefill_tokens")
+    runs = [simulate(case.workload, case.cluster, p, case.seed, case.concurrency) for p in (everything, few)]
+    for name in ("engine", "first_token_s", "finish_s", "hit_tokens"):
+        np.testing.assert_array_equal(*(getattr(run, name) for run in runs))
 
 
 def run_alike(requests, trace_block, **limits):
