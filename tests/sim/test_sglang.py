@@ -8,7 +8,7 @@ from hypothesis import given, reject, settings
 from oracles import crowded
 from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
 from oracles.kernels import from_python
-from oracles.random_clusters import cases, cluster_of, make_case, workload_of
+from oracles.random_clusters import cases, cluster_of, give_chains, make_case, workload_of
 from oracles.reference_sglang import Limits
 from oracles.reference_simulator import BatchCoefficients, Request
 
@@ -140,6 +140,41 @@ def run_both_or_none(case, weights):
 def test_a_retracted_request_waits_behind_those_that_wait():
     bench = Bench({"A": (20, 100), "B": (24, 85), "C": (30, 10)}, kv_blocks=200)
     assert bench.run({0: "A", 1: "B", 70: "C"})[79:82] == [{"A": 1, "B": 1}, {"A": 1}, {"C": 30}]
+
+
+def test_a_prompt_that_goes_on_clears_the_full_flag():
+    """In step 2 C: 24 + 40 + 1 < 83 - 0.7 * 9 - 17 is false. In step 3 it finds 16 more of B's prompt, and B
+    needs less: 8 + 40 + 1 < 67 - 6.3 - 3."""
+    requests = {"A": (1, 10, [41]), "B": (33, 1, range(1, 34)), "C": (40, 40, range(1, 41))}
+    bench = Bench(requests, kv_blocks=100, chunked_prefill_size=16)
+    assert bench.run({0: "A", 1: "BC"})[:4] == [{"A": 1}, {"B": 16}, {"B": 16}, {"B": 1, "C": 8}]
+
+
+def test_a_batch_that_takes_all_there_is_fills_the_engine_though_nobody_waits():
+    """B passes (33 + 44 + 16 < 96 - 0.4) and is charged whole pages, 48 + 16 + 44: C is not tried in step 5.
+    A has left in step 4, which is noticed in step 5."""
+    requests = {"A": (22, 4), "B": (33, 44), "C": (10, 23)}
+    bench = Bench(requests, kv_blocks=8, block_tokens=16, conservativeness=0.3)
+    assert bench.run({0: "A", 2: "B", 5: "C"})[4:8] == [
+        {"A": 1, "B": 1}, {"B": 1}, {"C": 10}, {"B": 1, "C": 1},
+    ]  # fmt: skip
+
+
+def test_a_retraction_makes_room_for_20_steps():
+    """The last request is retracted and its prompt, which nobody runs on, is evicted."""
+    sizes = [(27, 44, 1.5, 0), (40, 12, 3.0, 22), (11, 15, 3.5, 0), (1, 42, 6.5, 0), (71, 35, 10.5, 49)]
+    requests = [Request(n, out, at, session=r) for r, (n, out, at, _) in enumerate(sizes)]
+    prompts = [
+        (*range(shared), *range(1000 * r + 1000, 1000 * r + 1000 + n - shared))
+        for r, (n, _, _, shared) in enumerate(sizes)
+    ]
+    give_chains(requests, prompts, 1, hashes_tails=True)
+    limits = Limits(169, chunked_prefill_size=16, conservativeness=0.1, batch_time=BatchCoefficients(b0=1.0))
+    judged, outcome, told, shown = run_both(make_case(requests, [], 1, [limits]), weighted({}))
+    assert shown == told
+    check_equal(judged, outcome, relative=0.0)
+    assert outcome.preemptions.tolist() == [0, 0, 0, 0, 1]
+    assert outcome.finish_s[4] == 77.5  # a whole prefill batch more than if its prompt had stayed
 
 
 @settings(QUIET, max_examples=300)
