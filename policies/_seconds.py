@@ -18,6 +18,10 @@ from agentctl.sim.jit import INTERNAL
 from agentctl.sim.view import View
 
 Seconds = NDArray[Any]  # one per engine
+# What first_token_s takes from the profile, for a policy's `from_profile`.
+FIRST_TOKEN = {
+    name: name for name in ("b0", "b_prefill", "b_decode", "b_context_mixed", "b_attention", "h0", "h_seq")
+}
 
 
 @njit(cache=True)

@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agentctl.policies._seconds import decode_step_s, first_token_s
+from agentctl.policies._seconds import FIRST_TOKEN, decode_step_s, first_token_s
 from agentctl.policies.base import RANDOM, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -67,12 +67,7 @@ def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[Any]:
         "pending_prefill_tokens", "pending_prefill_pairs", "hit_tokens", "waiting_requests",
         "running_requests", "context_tokens",
     ),
-    from_profile={
-        name: name
-        for name in (
-            "b0", "b_prefill", "b_decode", "b_context", "b_context_mixed", "b_attention", "h0", "h_seq"
-        )
-    },
+    from_profile={**FIRST_TOKEN, "b_context": "b_context"},
     cost=cost,
 )  # fmt: skip
 @njit(cache=True)

@@ -44,11 +44,18 @@ def add_active(s, r, e):
             break
         left -= length
         cover = s.cover[job.gateway, s.path[at].line, e]
-        if length > cover.length:
-            route.n_active += length - cover.length
-            cover.length, cover.n_longest = length, 1
-        elif length == cover.length:
-            cover.n_longest += 1
+        route.n_active += _extend(cover, length)
+
+
+@kernel
+def _extend(cover, length):
+    """One more request covers the first `length` blocks of a line; returns how many nobody covered before."""
+    new = max(length - cover.length, 0)
+    if new:
+        cover.length, cover.n_longest = length, 1
+    elif length == cover.length:
+        cover.n_longest += 1
+    return new
 
 
 @kernel
@@ -91,9 +98,6 @@ def _longest_left(s, first, line, cover):
                 break
             left -= length
             if s.path[at].line == line:
-                if length > cover.length:
-                    cover.length, cover.n_longest = length, 1
-                elif length == cover.length:
-                    cover.n_longest += 1
+                _extend(cover, length)
                 break
         q = other.next_active

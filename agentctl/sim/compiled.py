@@ -45,8 +45,7 @@ def replay(  # type: ignore[no-untyped-def]
     """Replay until everything has ended (-1), `until` requests have, STOP is set or request `stop_at` has to
     be placed (-2), or a choice is no engine: then (the request, that choice) is returned.
 
-    Who stopped at a request gives it back as `held`, with the
-    engine where it shall go; else -1.
+    Who stopped at a request gives it back as `held`, with the engine where it shall go; else -1.
     """
     if held >= 0:
         send(s, arrivals, held, engine, finish, settle)
