@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from agentctl.formats._cells import NS_PER, convert_all
 from agentctl.formats.base import Batch, Reading
 from agentctl.ingest.ids import Ids, parse_ids
+from agentctl.ingest.prompts import Prompt
 from agentctl.ingest.source import Chunk
 
 MAX_TOKENS = 1 << 30  # no context is near a billion tokens: a larger number is another unit or a fault
@@ -38,6 +39,7 @@ class Columns:
         self._fault: dict[int, tuple[str, str]] = {}  # row -> first reason and path
         self._columns: dict[str, NDArray[Any] | list[Any]] = {}
         self._ids: Ids | None = None
+        self._prompts: list[Prompt | None] | None = None
         self.n = lines.size
 
     def parse(
@@ -108,6 +110,10 @@ class Columns:
         self._ids, bad = parse_ids(lists)
         self._mark(bad, "bad_block_id", path)
 
+    def prompts(self, prompts: list[Prompt | None]) -> None:
+        """What each request sent; ingest hashes it."""
+        self._prompts = prompts
+
     def reject(self, bad: NDArray[np.bool_], reason: str, path: str) -> None:
         """Set aside the records in the mask `bad`, for a reason of the format's own."""
         self._mark(bad, reason, path)
@@ -116,14 +122,16 @@ class Columns:
         """The records that passed every check."""
         self._reading.n_records += self.n - len(self._fault)
         if not self._fault:
-            return Batch(self._lines, self._columns, self._ids)
+            return Batch(self._lines, self._columns, self._ids, self._prompts)
         keep = np.ones(self.n, dtype=np.bool_)
         for row, (reason, path) in sorted(self._fault.items()):
             keep[row] = False
             path = self._within[row] + path.removeprefix("$") if self._within else path
             self._reading.reject(self._chunk, int(self._lines[row]), reason, path)
         columns = {name: take(values, keep) for name, values in self._columns.items()}
-        return Batch(self._lines[keep], columns, self._ids.take(keep) if self._ids else None)
+        ids = self._ids.take(keep) if self._ids else None
+        prompts = list(compress(self._prompts, keep)) if self._prompts else None
+        return Batch(self._lines[keep], columns, ids, prompts)
 
     def _mark(self, bad: NDArray[np.bool_], reason: str, path: str) -> None:
         for row in np.flatnonzero(bad):

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from agentctl.errors import UnknownFormatError, UsageError
 from agentctl.ingest.ids import Ids
+from agentctl.ingest.prompts import Prompt
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Chunk, Source
 from agentctl.toml import suggestion
@@ -42,11 +43,13 @@ class Batch(NamedTuple):
     lines    i64[n], where each record stands (line, or record of a Parquet file), from 1
     columns  by name in schema.REQUESTS, or in TRANSPORT below; integers -1, floats NaN, lists None = unknown
     ids      block chains, or None where the format has none
+    prompts  what was sent, in formats that log text, to be hashed by ingest (None where a row has none)
     """
 
     lines: NDArray[np.int64]
     columns: dict[str, NDArray[Any] | list[Any]]
     ids: Ids | None = None
+    prompts: list[Prompt | None] | None = None
 
 
 # Columns that readers hand over beside those of schema.REQUESTS; ingest turns them into the schema's.
@@ -58,6 +61,8 @@ TRANSPORT = {
     "parent_link": "string",  # ... and of the one that it continues
     "spawn_link": "string",  # ... and of the one that started this sub-agent
     "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
+    "join_id": "string",  # what the logs of one request have in common (x-request-id), for --join
+    "message_node": "int64",  # last message of its prompt in the tree of message chains (made by ingest)
 }
 
 

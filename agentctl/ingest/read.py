@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,8 @@ def _take(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
         return batch
     columns = {name: take(values, keep) for name, values in batch.columns.items()}
     ids: Ids | None = batch.ids.take(keep) if batch.ids else None
-    return Batch(batch.lines[keep], columns, ids)
+    prompts = list(compress(batch.prompts, keep)) if batch.prompts else None
+    return Batch(batch.lines[keep], columns, ids, prompts)
 
 
 def _check_conservation(report: FileReport, n_good: int, one_record_a_line: bool) -> None:

@@ -1,0 +1,24 @@
+"""What a request sent, for formats that log text: pieces that readers hand over and ingest hashes at once.
+
+Readers never decode text further than they must; nothing here outlives the batch that it came in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Prompt(NamedTuple):
+    """One prompt in pieces, in the order of the conversation.
+
+    messages  raw JSON of each message, byte for byte as logged (a system prompt or instructions kept apart
+              by the format come first, as a message); a log of plain text gives one piece
+    tools     raw JSON of the tool definitions, empty when there are none
+    group     what keeps KV apart (cache salt, LoRA name, ...), None for the common group
+    reply     raw JSON of the assistant message that answered, where the log has it
+    """
+
+    messages: list[bytes]
+    tools: bytes = b""
+    group: str | None = None
+    reply: bytes | None = None
