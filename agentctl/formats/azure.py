@@ -21,6 +21,8 @@ from agentctl.formats.base import Batch, Reading, Sample
 
 NAME = "azure"
 TITLE = "Azure LLM inference trace CSV (TIMESTAMP, ContextTokens, GeneratedTokens)"
+CARRIES = ("arrival_s", "prompt_tokens", "output_tokens")
+LACKS = "No block ids or prompts, so no reuse; no sessions, latencies or placement."
 
 _HEADER = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
 

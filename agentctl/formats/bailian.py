@@ -24,6 +24,8 @@ from agentctl.ingest.source import Chunk
 
 NAME = "bailian"
 TITLE = "Bailian JSONL (chat_id, parent_chat_id, timestamp, input_length, output_length, turn, hash_ids)"
+CARRIES = ("arrival_s", "prompt_tokens", "output_tokens", "hash_ids", "turn_index", "parent_request_id")
+LACKS = "No latencies, so no think times; no model, status or placement; parents outside the window are gone."
 
 _ROOT = "-1"
 

@@ -4,6 +4,9 @@ A reader is one file in this folder with:
 
     NAME                        the name for --format
     TITLE                       one line for people
+    CARRIES                     columns of schema.REQUESTS that such a log can give, and "hash_ids" or
+                                "prompts" where the block chains come from ids or from text
+    LACKS                       one sentence for people: what it cannot say
     recognises(sample) -> bool  does this text look like mine? Readers must not overlap.
     read(reading) -> batches    yields Batch after Batch; bad records go to reading.reject
     ONE_RECORD_A_LINE = False   only where a line may give several records

@@ -24,6 +24,8 @@ from agentctl.formats.base import Batch, Reading, Sample
 
 NAME = "burstgpt"
 TITLE = "BurstGPT CSV (Timestamp, [Session ID, Elapsed time,] Model, Request/Response/Total tokens, Log Type)"
+CARRIES = ("arrival_s", "e2e_s", "prompt_tokens", "output_tokens", "session_id", "model", "status")
+LACKS = "No block ids or prompts, so no reuse; no first-token times or placement; sessions of chats alone."
 
 _HEADER = ["Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type"]
 

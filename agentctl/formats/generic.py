@@ -20,13 +20,15 @@ from agentctl.errors import UsageError
 from agentctl.formats._cells import NS_PER, decimal, json_list, text, truth, whole
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import Columns
-from agentctl.formats._mapping import COUNTS, DURATIONS, TEXT, TIMES, Field, resolve
+from agentctl.formats._mapping import COUNTS, DURATIONS, OTHERS, TEXT, TIMES, Field, resolve
 from agentctl.formats._tables import Cells, tables
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.schema import STATUSES
 
 NAME = "generic"
 TITLE = "any CSV, JSONL or Parquet table, with --map COLUMN=FIELD"
+CARRIES = ("arrival_s", *(f"{name}_s" for name in DURATIONS), *TEXT, *COUNTS, *OTHERS)
+LACKS = "Only what the table has and --map names; block ids but no prompt text."
 
 _STATUS = {name: name for name in STATUSES} | {
     "success": "ok", "succeeded": "ok", "failure": "error", "failed": "error",

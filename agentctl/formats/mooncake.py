@@ -23,6 +23,10 @@ from agentctl.ingest.source import Chunk
 
 NAME = "mooncake"
 TITLE = "Mooncake JSONL (timestamp, input_length, output_length, hash_ids; optional session_id, turn, delay)"
+CARRIES = (
+    "arrival_s", "gap_s", "prompt_tokens", "output_tokens", "hash_ids", "session_id", "turn_index",
+)  # fmt: skip
+LACKS = "No latencies, model, status or placement; sessions, turns and delays only in later variants."
 
 
 class Row(msgspec.Struct):

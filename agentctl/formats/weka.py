@@ -38,6 +38,13 @@ from agentctl.ingest.source import Chunk
 
 NAME = "weka"
 TITLE = "Weka / kv-cache-tester JSON, one session an object (id, block_size, requests[t, in, out, hash_ids])"
+CARRIES = (
+    "request_id", "arrival_s", "ttft_s", "e2e_s", "gap_s", "prompt_tokens", "output_tokens", "hash_ids",
+    "block_tokens", "session_id", "agent_path", "origin", "model", "finish_reason", "stream",
+)  # fmt: skip
+LACKS = (
+    "No absolute times, so session starts are synthesised; no reuse across sessions; no placement or errors."
+)
 ONE_RECORD_A_LINE = False
 
 MAX_NESTING = 8  # sub-agents of sub-agents

@@ -15,6 +15,13 @@ from agentctl.ingest.trie import Trie
 
 DATA = Path(__file__).parents[1] / "data"
 
+# How ingest names what readers hand over, and what is no column of the dataset.
+IN_THE_DATASET = {
+    "arrival_ns": "arrival_s", "think_s": "gap_s", "turn_number": "turn_index", "is_resumed": "origin",
+    "parent_link": "parent_request_id",
+}  # fmt: skip
+BESIDE_THE_DATASET = {"source_row", "chain", "n_blocks", "link", "spawn_link", "join_id"}
+
 
 @dataclass
 class Read:
@@ -23,6 +30,14 @@ class Read:
 
     def column(self, name: str) -> list:
         return [row.get(name) for row in self.rows]
+
+    @property
+    def carried(self) -> set[str]:
+        """What some row has, in the words of a reader's CARRIES."""
+        given = {name for row in self.rows for name, value in row.items() if value is not None}
+        chains = "prompts" if "message_node" in given else "hash_ids"
+        names = {"tip_node": chains, "message_node": chains} | IN_THE_DATASET
+        return {names.get(name, name) for name in given} - BESIDE_THE_DATASET
 
     @property
     def faults(self) -> list[tuple[int, str, str | None]]:

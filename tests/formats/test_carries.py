@@ -1,0 +1,56 @@
+"""What a reader says that its format carries is what it gives, no more and no less."""
+
+import pytest
+
+from agentctl.formats.base import readers
+from agentctl.formats.generic import CARRIES as MAPPABLE
+from agentctl.schema import REQUESTS
+
+WEKA = [
+    {
+        "id": "s",
+        "block_size": 64,
+        "requests": [
+            {
+                "t": 0, "type": "s", "model": "m", "in": 64, "out": 1, "hash_ids": [1], "stop": "end_turn",
+                "api_time": 1, "ttft": 0.5, "input_types": ["tool_result"],
+            },
+            {"t": 9, "type": "n", "in": 64, "out": 1, "hash_ids": [1], "think_time": 8},
+            {"t": 20, "type": "subagent", "requests": [{"t": 21, "type": "n", "in": 1, "out": 1}]},
+        ],
+    }
+]  # fmt: skip
+MOONCAKE = [
+    {"timestamp": 1, "input_length": 5, "output_length": 1, "hash_ids": [1], "session_id": "s", "turn": 0},
+    {"delay": 1, "input_length": 5, "output_length": 1, "hash_ids": [1], "session_id": "s", "turn": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "log"),
+    [
+        ("azure", "azure/trace.csv"),
+        ("bailian", "bailian/trace_blksz_16.jsonl.gz"),
+        ("burstgpt", "burstgpt/trace.csv"),
+        ("mooncake", MOONCAKE),
+        ("weka", WEKA),
+    ],
+)
+def test_a_reader_gives_what_it_says(read, data, name, log):
+    rows = read(data / "formats" / log if isinstance(log, str) else log, format=name)
+    assert rows.carried == set(readers()[name].CARRIES)
+
+
+def test_the_generic_reader_gives_whatever_is_mapped(read):
+    fields = {name: 200 if name == "http_status" else 1 for name in MAPPABLE}
+    fields |= {"hash_ids": [1], "status": "ok", "stream": True}
+    log = read([fields], format="generic", column_map={name: name for name in fields})
+    assert log.faults == [] and log.carried == set(MAPPABLE)
+
+
+@pytest.mark.parametrize("name", readers())
+def test_every_reader_says_what_its_format_can_and_cannot_carry(name):
+    reader = readers()[name]
+    assert set(reader.CARRIES) <= {*REQUESTS.names, "hash_ids", "prompts"}
+    assert len(set(reader.CARRIES)) == len(reader.CARRIES)
+    assert reader.LACKS[0].isupper() and reader.LACKS.endswith(".") and "\n" not in reader.LACKS
