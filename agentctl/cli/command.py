@@ -19,7 +19,9 @@ from typer.main import get_command
 from agentctl.cli.config import defaults_from
 from agentctl.cli.streams import Streams
 
-NEVER_CONFIGURED = {"force", "config", "show_config", "help"}  # a file must not overwrite results on its own
+# A file must not overwrite results on its own, nor turn a command into another.
+NEVER_CONFIGURED = {"force", "config", "show_config", "help", "formats"}
+TELLING = {"--show-config", "--formats"}  # they only tell something: no argument is required then
 ANY_OPTION = "Every option can also be set as AGENTCTL_OPTION or in agentctl.toml"
 CONFIG_META = "agentctl.config"  # key of the context's metadata: the configuration file that was read
 
@@ -78,7 +80,7 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *(f"{param.metavar}{'...' if param.nargs == -1 else ''}" for param in arguments)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--show-config" in args:
+        if TELLING & set(args):
             for param in self.params:
                 param.required = False
         return super().parse_args(ctx, args)

@@ -55,12 +55,18 @@ def ingest(
     ] = "drop",
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Files read at the same time.")] = 1,
     force: Force = False,
+    formats: Annotated[
+        bool, typer.Option("--formats", help="List the formats and what each can carry, and stop.")
+    ] = False,
 ) -> None:
     """Turn request logs into a trace dataset: private, checked, and the same bytes for the same logs.
 
     No prompt text is kept. Bad records are an error unless --max-bad or --max-bad-ratio allow for them; they
     are then set aside with file, line and reason, and counted.
     """
+    if formats:
+        _list_formats(ctx)
+        return
     from agentctl.ingest.build import IngestOptions, ingest
     from agentctl.ingest.options import parse_map
 
@@ -82,3 +88,11 @@ def ingest(
         report = ingest(files, output, options, progress=progress)
     ctx.obj.result(report.document, report.sections)
     ctx.obj.note(f"next: agentctl analyze {output}")
+
+
+def _list_formats(ctx: typer.Context) -> None:
+    from agentctl.formats._describe import document, overview
+    from agentctl.formats.base import readers
+
+    known = readers().values()
+    ctx.obj.result(document(known), overview(known))
