@@ -33,6 +33,7 @@ MOONCAKE = [
         ("bailian", "bailian/trace_blksz_16.jsonl.gz"),
         ("burstgpt", "burstgpt/trace.csv"),
         ("mooncake", MOONCAKE),
+        ("production_stack", "production_stack/router.log.gz"),
         ("weka", WEKA),
     ],
 )
