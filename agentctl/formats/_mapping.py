@@ -32,7 +32,7 @@ class Field(NamedTuple):
     unit: str | None
 
 
-def resolve(column_map: Mapping[str, str]) -> dict[str, Field]:
+def named(column_map: Mapping[str, str]) -> dict[str, Field]:
     """The mapped columns by name. Raises UsageError for names that no column has."""
     fields: dict[str, Field] = {}
     for name, path in column_map.items():
@@ -40,14 +40,20 @@ def resolve(column_map: Mapping[str, str]) -> dict[str, Field]:
         if column in fields:
             raise UsageError(f"{column} is mapped twice", place="--map")
         fields[column] = Field(column, path, unit)
+    if "parent_request_id" in fields and "request_id" not in fields:
+        raise UsageError("parent_request_id needs request_id, which it refers to", place="--map")
+    return fields
+
+
+def resolve(column_map: Mapping[str, str]) -> dict[str, Field]:
+    """The same for a table of which nothing is known: the arrival must be mapped."""
+    fields = named(column_map)
     if "arrival" not in fields:
         raise UsageError(
             "no field is mapped to arrival",
             place="--map",
             hint="--map arrival=FIELD for dates and epoch times, --map arrival_s=FIELD for seconds from 0",
         )
-    if "parent_request_id" in fields and "request_id" not in fields:
-        raise UsageError("parent_request_id needs request_id, which it refers to", place="--map")
     return fields
 
 

@@ -10,6 +10,9 @@ A reader is one file in this folder with:
     recognises(sample) -> bool  does this text look like mine? Readers must not overlap.
     read(reading) -> batches    yields Batch after Batch; bad records go to reading.reject
     ONE_RECORD_A_LINE = False   only where a line may give several records
+    MAPPABLE = True             only where operators choose the fields: --map names those of other columns
+    ROLE                        where the log is written, for --join: "client" (if it is not said), "gateway",
+                                "router" or "engine", from the outside in
 
 Nothing is registered by hand.
 """
@@ -76,6 +79,7 @@ class ReadOptions:
     column_map: Mapping[str, str] = field(default_factory=dict)  # schema column -> field of the file
     block_tokens: int | None = None
     json_document: bool = False  # the file is one JSON document (array or object), not JSON lines
+    join: str | None = None  # field by which files are joined, where operators choose the fields
 
 
 @dataclass
@@ -194,23 +198,35 @@ def reader_named(name: str) -> ModuleType:
 def choose_reader(source: Source, format_name: str | None, options: ReadOptions) -> ModuleType:
     """The reader that the user names, or the one that recognises the text."""
     if format_name is None:
-        return recognise(source, options.column_map, options.json_document)
-    if options.column_map and format_name != "generic":
+        return recognise(source, options.column_map, options.json_document, bool(options.join))
+    reader = reader_named(format_name)
+    if options.column_map and format_name != "generic" and not is_mappable(reader):
         raise UsageError(
             f"the fields of {format_name} are known and cannot be mapped",
             place="--map",
             hint="--format generic reads a table by --map alone",
         )
-    return reader_named(format_name)
+    return reader
 
 
-def recognise(source: Source, column_map: Mapping[str, str], json_document: bool = False) -> ModuleType:
-    """The one reader for this text. Raises UnknownFormatError for none and for several."""
+def is_mappable(reader: ModuleType) -> bool:
+    """Operators choose the fields of this format."""
+    return bool(getattr(reader, "MAPPABLE", False))
+
+
+def recognise(
+    source: Source, column_map: Mapping[str, str], json_document: bool = False, is_joined: bool = False
+) -> ModuleType:
+    """The one reader for this text. Raises UnknownFormatError for none and for several.
+
+    A mapping is for a table whose fields it names; of several files that are joined it is for those whose
+    format does not have fixed fields.
+    """
     known = readers()
-    if column_map:
-        return known["generic"]
     sample = Sample(source.sample, whole=source.sample_is_all)
     matches = [name for name, reader in known.items() if not source.is_parquet and reader.recognises(sample)]
+    if column_map and not (len(matches) == 1 and (is_joined or is_mappable(known[matches[0]]))):
+        return known["generic"]
     if len(matches) == 1:
         return known[matches[0]]
     if matches:

@@ -6,12 +6,12 @@ FIELD is a column's name, or a dotted path into nested objects; a key that itsel
 arrival is required. Everything else may be missing and is then unknown. Durations carry their unit
 (`--map ttft_ms=...`); so do arrivals that count from the start of the log (`--map arrival_s=...`). Dates
 without a zone are read as UTC. `end` gives e2e where that is not there; http_status gives the status.
-hash_ids is a list, in CSV as JSON text.
+hash_ids is a list, in CSV as JSON text. `--join FIELD` names the id that the logs of one request share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from agentctl.formats._cells import NS_PER, decimal, json_list, text, truth, who
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import Columns
 from agentctl.formats._mapping import COUNTS, DURATIONS, OTHERS, TEXT, TIMES, Field, resolve
-from agentctl.formats._tables import Cells, tables
+from agentctl.formats._tables import tables
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.schema import STATUSES
 
@@ -44,12 +44,15 @@ def recognises(sample: Sample) -> bool:
 
 def read(reading: Reading) -> Iterator[Batch]:
     fields = resolve(reading.options.column_map)
+    if reading.options.join:
+        fields["join_id"] = Field("join_id", reading.options.join, None)
     clocks = {name: Clock(fields[name]) for name in TIMES if name in fields}
     seen: set[str] = set()
     for cells in tables(reading, list(fields.values())):
-        yield _batch(reading, fields, clocks, cells)
-        reading.time_origin = "absolute" if clocks["arrival"].is_absolute else "relative"
-        reading.tz_assumed = clocks["arrival"].tz_assumed
+        columns = Columns(reading, cells.chunk, cells.lines)
+        fill(columns, fields, clocks, cells.values)
+        yield columns.batch()
+        take_time(reading, clocks["arrival"])
         seen.update(name for name, values in cells.values.items() if any(v not in (None, "") for v in values))
     reading.warnings += [
         f"{reading.source.name}: {field.path!r} ({field.column}) is empty on every record"
@@ -58,18 +61,25 @@ def read(reading: Reading) -> Iterator[Batch]:
     ]
 
 
-def _batch(reading: Reading, fields: dict[str, Field], clocks: dict[str, Clock], cells: Cells) -> Batch:
-    columns = Columns(reading, cells.chunk, cells.lines)
+def take_time(reading: Reading, clock: Clock) -> None:
+    """What the arrivals of the records so far say about the file."""
+    reading.time_origin = "absolute" if clock.is_absolute else "relative"
+    reading.tz_assumed = clock.tz_assumed
+
+
+def fill(
+    columns: Columns, fields: dict[str, Field], clocks: dict[str, Clock], cells: Mapping[str, Sequence[Any]]
+) -> None:
+    """All columns of some records from the cells of their fields."""
     times = {
-        name: clock.read(columns, cells.values[name], required=name == "arrival")
-        for name, clock in clocks.items()
+        name: clock.read(columns, cells[name], required=name == "arrival") for name, clock in clocks.items()
     }
     columns.arrival(times["arrival"], fields["arrival"].path, "ns")
     if "prompt_tokens" not in fields:  # block lists are held against it
-        columns.tokens("prompt_tokens", [None] * cells.lines.size, "")
+        columns.tokens("prompt_tokens", [None] * columns.n, "")
     for name, field in fields.items():
-        values = cells.values[name]
-        if name in TEXT:
+        values = cells[name]
+        if name in TEXT or name == "join_id":
             columns.text(_RENAMED.get(name, name), columns.parse(text, values, field.path))
         elif name in COUNTS:
             counts = columns.parse(whole, values, field.path)
@@ -81,13 +91,12 @@ def _batch(reading: Reading, fields: dict[str, Field], clocks: dict[str, Clock],
         elif name not in clocks:
             _SPECIAL[name](columns, values, field.path)
     if "parent_request_id" in fields:
-        columns.text("link", columns.parse(text, cells.values["request_id"], fields["request_id"].path))
+        columns.text("link", columns.parse(text, cells["request_id"], fields["request_id"].path))
     if "end" in fields and "e2e" not in fields:
         _duration_until_end(columns, times, clocks, fields["end"].path)
     if "http_status" in fields and "status" not in fields:
-        codes = columns.parse(whole, cells.values["http_status"], fields["http_status"].path)
-        columns.put("status", [_status_of(code) for code in codes])
-    return columns.batch()
+        codes = columns.parse(whole, cells["http_status"], fields["http_status"].path)
+        columns.put("status", [status_of(code) for code in codes])
 
 
 def _duration_until_end(
@@ -116,7 +125,8 @@ def _http_status(columns: Columns, values: Sequence[Any], path: str) -> None:
     columns.tokens("http_status", columns.parse(whole, values, path), path, low=100, high=599)
 
 
-def _status_of(code: int | None) -> str | None:
+def status_of(code: int | None) -> str | None:
+    """What an HTTP status says of the request."""
     if code is None:
         return None
     return _HTTP_STATUS.get(code, "error" if code >= 400 else "ok")

@@ -81,7 +81,15 @@ def _chain(trie: Trie, tip: int | None) -> list[int] | None:
 @pytest.fixture(scope="session")
 def truth() -> list[dict]:
     """The requests behind tests/data/formats, numbers as numbers."""
-    whole = {"turn_index", "attempt", "input_tokens", "output_tokens", "http_status"}
+    whole = {
+        "turn_index",
+        "attempt",
+        "input_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "http_status",
+        "n_messages",
+    }
     with (DATA / "formats" / "truth.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:

@@ -25,6 +25,16 @@ MOONCAKE = [
     {"delay": 1, "input_length": 5, "output_length": 1, "hash_ids": [1], "session_id": "s", "turn": 1},
 ]
 
+ENVOY = [
+    {
+        "start_time": "2026-11-12T09:00:12.043Z", "duration": 474, "response_code": 200,
+        "token_latency_ttft": 191, "upstream_host": "10.42.7.4:8000", "x-request-id": "r", "session.id": "s",
+        "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 20, "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cached_input_tokens": 16, "gen_ai.usage.cache_creation_input_tokens": 4,
+        "gen_ai.usage.reasoning_tokens": 2,
+    }
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("name", "log"),
@@ -32,6 +42,7 @@ MOONCAKE = [
         ("azure", "azure/trace.csv"),
         ("bailian", "bailian/trace_blksz_16.jsonl.gz"),
         ("burstgpt", "burstgpt/trace.csv"),
+        ("envoy", ENVOY),
         ("mooncake", MOONCAKE),
         ("production_stack", "production_stack/router.log.gz"),
         ("weka", WEKA),

@@ -21,6 +21,7 @@ KNOWN = {
     "weka": [DATA / "weka/trace_0277.json.gz", ROOT / "sample_traces/weka_small.jsonl.gz"],
     "azure": [DATA / "formats/azure/trace.csv", DATA / "azure/code_first_200.csv"],
     "burstgpt": [DATA / "formats/burstgpt/trace.csv"],
+    "envoy": [DATA / "formats/envoy/access.log.jsonl.gz"],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
 }
 LOGS = sorted(
