@@ -66,6 +66,8 @@ TRANSPORT = {
     "link": "string",  # the format's own name of this request ...
     "parent_link": "string",  # ... and of the one that it continues
     "spawn_link": "string",  # ... and of the one that started this sub-agent
+    "agent_line": "string",  # the format's own name of the agent that sent this, main or sub-agent ...
+    "parent_agent_line": "string",  # ... and of the one that started it (see ingest/agent_lines.py)
     "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
     "join_id": "string",  # what the logs of one request have in common (x-request-id), for --join
     "message_node": "int64",  # last message of its prompt in the tree of message chains (made by ingest)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from agentctl.errors import InputError, UsageError
+from agentctl.ingest.agent_lines import place_agent_lines
 from agentctl.ingest.read import FileReport, column_type
 from agentctl.ingest.trie import UNKNOWN_TIP
 
@@ -28,7 +29,7 @@ class Rows:
     def __init__(self, reports: list[FileReport]) -> None:
         self.reports = sorted(reports, key=lambda report: report.sha256)
         self._tables = [_mapped(report.spool) for report in self.reports]
-        self._table = pa.concat_tables(self._tables, promote_options="default")
+        self._table = place_agent_lines(pa.concat_tables(self._tables, promote_options="default"))
         self.time_origin = _one_time_origin(self.reports)
         self._arrival_ns = self._plain("arrival_ns", 0)
         self.order = np.arange(self._table.num_rows)

@@ -23,6 +23,7 @@ KNOWN = {
     "burstgpt": [DATA / "formats/burstgpt/trace.csv"],
     "envoy": [DATA / "formats/envoy/access.log.jsonl.gz"],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
+    "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
 }
 LOGS = sorted(
     path
