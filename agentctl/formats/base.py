@@ -120,10 +120,13 @@ class Reading:
         offset, length = chunk.locate(line) if chunk and not self.quarantine.is_full else (0, 0)
         self.quarantine.add(line, offset, length, reason, path)
 
-    def drop(self, reason: str, n: int = 1) -> None:
-        """Count records that are understood and left out on purpose."""
+    def drop(self, reason: str, n: int = 1, n_lines: int | None = None) -> None:
+        """Count records that are understood and left out on purpose.
+
+        n_lines: lines that held nothing else, where that is not one a record
+        """
         self.dropped[reason] = self.dropped.get(reason, 0) + n
-        self.n_dropped_lines += n
+        self.n_dropped_lines += n if n_lines is None else n_lines
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,19 @@ ENVOY = [
         "gen_ai.usage.reasoning_tokens": 2,
     }
 ]  # fmt: skip
+VLLM_SPAN = {
+    "startTimeUnixNano": "1794474012043457024", "name": "llm_request",
+    "attributes": [
+        {"key": f"gen_ai.{name}", "value": {"stringValue": "3"}}
+        for name in (
+            "request.id", "response.model", "request.max_tokens", "usage.prompt_tokens",
+            "usage.completion_tokens", "latency.e2e", "latency.time_to_first_token", "latency.time_in_queue",
+            "latency.time_in_model_prefill", "latency.time_in_model_decode",
+        )
+    ],
+}  # fmt: skip
+VLLM_POD = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": "p"}}]}
+VLLM_SPANS = [{"resourceSpans": [{"resource": VLLM_POD, "scopeSpans": [{"spans": [VLLM_SPAN]}]}]}]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +58,7 @@ ENVOY = [
         ("envoy", ENVOY),
         ("mooncake", MOONCAKE),
         ("production_stack", "production_stack/router.log.gz"),
+        ("vllm_spans", VLLM_SPANS),
         ("weka", WEKA),
     ],
 )

@@ -22,6 +22,7 @@ KNOWN = {
     "azure": [DATA / "formats/azure/trace.csv", DATA / "azure/code_first_200.csv"],
     "burstgpt": [DATA / "formats/burstgpt/trace.csv"],
     "envoy": [DATA / "formats/envoy/access.log.jsonl.gz"],
+    "vllm_spans": [DATA / "formats/vllm/vllm_otel_spans.otlp.jsonl.gz"],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
 }

@@ -1,0 +1,20 @@
+"""Names that several logs give to one request."""
+
+from __future__ import annotations
+
+import re
+
+_PREFIX = re.compile(r"^(?:chatcmpl|cmpl|embd|pool|score|rerank|classify|resp)[-_]")
+_INDEX = re.compile(r"-[0-9]{1,3}$")
+
+
+def bare_id(request_id: str | None) -> str | None:
+    """What the logs of one request have in common, for Batch column join_id.
+
+    Engines put the kind of call before the X-Request-Id of the caller (vLLM: chatcmpl-ID, cmpl-ID-0, where
+    the last number counts the prompts of one call).
+    """
+    if not request_id:
+        return None
+    bare = _PREFIX.sub("", request_id)
+    return bare if bare == request_id else _INDEX.sub("", bare)
