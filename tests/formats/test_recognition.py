@@ -25,6 +25,11 @@ KNOWN = {
     "vllm_spans": [DATA / "formats/vllm/vllm_otel_spans.otlp.jsonl.gz"],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
+    "langfuse": [
+        DATA / "formats/langfuse/observations.jsonl.gz",
+        DATA / "langfuse/langgraph-python-2025-08-22.trace.json.gz",
+        DATA / "langfuse/pydantic-ai-tools-2025-12-04.trace.json.gz",
+    ],
 }
 LOGS = sorted(
     path
