@@ -15,9 +15,9 @@
 import json
 
 import pytest
+from oracles.renderings import agreeing, answered, first_attempt
 
 from agentctl.ingest.build import IngestOptions, ingest
-from oracles.renderings import agreeing, answered, first_attempt
 
 LOG = "formats/envoy/access.log.jsonl.gz"
 ROW = {

@@ -23,6 +23,10 @@ KNOWN = {
     "burstgpt": [DATA / "formats/burstgpt/trace.csv"],
     "envoy": [DATA / "formats/envoy/access.log.jsonl.gz"],
     "vllm_spans": [DATA / "formats/vllm/vllm_otel_spans.otlp.jsonl.gz"],
+    "litellm": [
+        DATA / "formats/litellm/LiteLLM_SpendLogs.csv.gz",
+        DATA / "formats/litellm/spendlogs_with_messages.jsonl.gz",
+    ],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
     "langfuse": [

@@ -52,5 +52,5 @@ def answered(true: dict[str, Any]) -> bool:
 
 
 def first_attempt(true: dict[str, Any]) -> bool:
-    """Answered at once: a gap after a failed attempt is counted from that attempt, in the truth from the turn."""
+    """Answered at once (ours counts a gap after a failed attempt from its end, the truth from the turn's)."""
     return true["status"] == "ok" and true["attempt"] == 0
