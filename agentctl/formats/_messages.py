@@ -11,9 +11,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from agentctl.formats.base import Reading
 from agentctl.ingest.prompts import Prompt
 
 _NULL = msgspec.Raw(b"null")
+_EMPTY = (b"", b"null", b"[]", b'""', b"__REDACTED__", b'"__REDACTED__"')  # OpenInference hides inputs so
 _MAX_ENCODINGS = 3  # JSON in a JSON string in a JSON string
 
 
@@ -33,25 +35,43 @@ class Answer(NamedTuple):
     n_tool_calls: int | None = None
 
 
-def prompt_of(
-    content: bytes | None, system: bytes | None = None, tools: bytes | None = None
-) -> Prompt | None:
-    """The pieces of a prompt; None where there is none or it is cut.
+class Prompts:
+    """Reads prompts and counts those that it cannot read."""
 
-    content, system, tools  JSON or plain text; a system prompt kept apart comes first
-    """
-    messages = _pieces(content)
-    if messages is None:
-        return None
-    body, pieces = messages
-    first = body.system if body else _NULL
-    for raw in (bytes(first), system):
-        if raw and raw != b"null":
-            if (own := _pieces(raw)) is None:
-                return None
-            pieces = [*own[1], *pieces]
-    given = tools or (bytes(body.tools) if body else b"null")
-    return Prompt(pieces, b"" if given in (b"null", b"[]") else given) if pieces else None
+    def __init__(self) -> None:
+        self.n_unreadable = 0
+
+    def read(
+        self,
+        content: bytes | None,
+        system: bytes | None = None,
+        tools: bytes | None = None,
+        reply: bytes | None = None,
+    ) -> Prompt | None:
+        """The pieces of a prompt; None where there is none or it is cut.
+
+        content  JSON or plain text: messages, a body, or one text
+        system   a system prompt that is kept apart, as JSON or plain text: it becomes the first message
+        tools    JSON of the tools; a body may hold them, too
+        """
+        if content is None or content in _EMPTY:
+            return None
+        found = _pieces(content)
+        if found is None:
+            self.n_unreadable += 1
+            return None
+        body, pieces = found
+        if (first := system or bytes(body.system)) not in _EMPTY:
+            pieces = [_system_message(first), *pieces]
+        given = tools or bytes(body.tools)
+        return Prompt(pieces, b"" if given in _EMPTY else given, reply=reply) if pieces else None
+
+    def warn(self, reading: Reading) -> None:
+        if self.n_unreadable:
+            reading.warnings.append(
+                f"{self.n_unreadable:,} requests have messages that are cut or no JSON: their prompts are "
+                "unknown (exporters limit the length of attributes: OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
+            )
 
 
 def without_tool_messages(prompt: Prompt) -> Prompt:
@@ -68,7 +88,7 @@ def without_tool_messages(prompt: Prompt) -> Prompt:
 
 def answer_of(content: bytes | None) -> Answer:
     """The one message of a reply."""
-    found = _pieces(content)
+    found = None if content is None or content in _EMPTY else _pieces(content)
     if found is None or len(found[1]) != 1:
         return Answer()
     raw = found[1][0]
@@ -83,24 +103,31 @@ def answer_of(content: bytes | None) -> Answer:
     return Answer(raw, reply.finish_reason, reply.n_tool_calls)
 
 
-def _pieces(content: bytes | None) -> tuple[Body | None, list[bytes]] | None:
-    """The messages of some content and their body; None where there are none or they are cut."""
-    text = (content or b"").strip()
+def _pieces(content: bytes) -> tuple[Body, list[bytes]] | None:
+    """The messages of some content and the body that they came in; None where they are cut."""
+    text = content.strip()
     try:
         for _ in range(_MAX_ENCODINGS):
             if text[:1] != b'"':
                 break
             text = msgspec.json.decode(text, type=str).strip().encode()
         if text[:1] == b"[":
-            return None, [bytes(item) for item in _list.decode(text)]
+            return Body(), [bytes(item) for item in _list.decode(text)]
         if text[:1] != b"{":
-            return (None, [text]) if text and text != b"null" else None
+            return Body(), [] if text in _EMPTY else [text]
         body = _body.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
-    if body.messages is None:
-        return None, [text]
-    return body, [bytes(item) for item in body.messages]
+    return body, [text] if body.messages is None else [bytes(item) for item in body.messages]
+
+
+def _system_message(content: bytes) -> bytes:
+    """A message from a system prompt: the parts of OpenTelemetry or the content of Anthropic's API."""
+    try:
+        text = bytes(_raw.decode(content))
+    except (msgspec.DecodeError, RecursionError):
+        text = msgspec.json.encode(content.decode(errors="replace"))
+    return b'{"role":"system","content":' + text + b"}"
 
 
 class _Definition(msgspec.Struct):
@@ -136,6 +163,7 @@ class _Reply(msgspec.Struct):
         return len(listed) or sum(part.type in ("tool_call", "tool_use") for part in parts)
 
 
+_raw = msgspec.json.Decoder(msgspec.Raw)
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _body = msgspec.json.Decoder(Body)
 _reply = msgspec.json.Decoder(_Reply)

@@ -77,7 +77,8 @@ class ResourceSpans(msgspec.Struct):
 
 class Line(msgspec.Struct):
     resourceSpans: list[ResourceSpans] | None = None
-    startTimeUnixNano: msgspec.Raw = msgspec.Raw()  # of a span that stands alone
+    startTimeUnixNano: msgspec.Raw = msgspec.Raw()  # of a span that stands alone ...
+    attributes: msgspec.Raw = msgspec.Raw()  # ... which may lack its times
     resourceLogs: msgspec.Raw = msgspec.Raw()  # other signals in the same file
     resourceMetrics: msgspec.Raw = msgspec.Raw()
 
@@ -93,8 +94,10 @@ class Found(NamedTuple):
     path: str  # in the line
 
 
-def spans(reading: Reading, keep: Callable[[Found], bool]) -> Iterator[tuple[Chunk, list[Found]]]:
-    """The spans that `keep` wants, chunk by chunk; the others are counted as dropped ("other_span").
+def spans(reading: Reading, keep: Callable[[Found], bool | str]) -> Iterator[tuple[Chunk, list[Found]]]:
+    """The spans for which `keep` is True, chunk by chunk.
+
+    The others are counted as dropped, under the reason that `keep` gives or as "other_span".
 
     The reader must make a row of every span that it gets, or reject it, so that lines add up.
     """
@@ -117,15 +120,17 @@ def places(found: list[Found]) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def _of_line(
-    row: Line, alone: bytes, line: int, chunk: Chunk, reading: Reading, keep: Callable[[Found], bool]
+    row: Line, alone: bytes, line: int, chunk: Chunk, reading: Reading, keep: Callable[[Found], bool | str]
 ) -> list[Found]:
-    if row.resourceSpans is None and not row.startTimeUnixNano:
+    if row.resourceSpans is None and not row.startTimeUnixNano and not row.attributes:
         if row.resourceLogs or row.resourceMetrics:
             reading.drop("no_spans")
         else:
             reading.reject(chunk, line, "missing_field", "$.resourceSpans")
         return []
-    kept, n_other, n_bad = [], 0, 0
+    kept: list[Found] = []
+    dropped: list[str] = []
+    n_bad = 0
     for raw, resource, scope, path in _unfold(row, alone):
         span = _span.decode(raw)
         if isinstance(span, Fault):
@@ -133,14 +138,14 @@ def _of_line(
             n_bad += 1
             continue
         found = Found(span, _by_name(span.attributes), resource, scope, line, path)
-        if keep(found):
+        if (verdict := keep(found)) is True:
             kept.append(found)
         else:
-            n_other += 1
-    if not kept and not n_other and not n_bad:
-        reading.drop("no_spans")
-    elif n_other:
-        reading.drop("other_span", n_other, n_lines=0 if kept or n_bad else 1)
+            dropped.append(verdict or "other_span")
+    if not kept and not dropped and not n_bad:
+        dropped.append("no_spans")
+    for n, reason in enumerate(dropped):
+        reading.drop(reason, n_lines=int(n == 0 and not kept and not n_bad))
     return kept
 
 

@@ -32,7 +32,7 @@ from agentctl.formats import _cells
 from agentctl.formats._columns import Columns
 from agentctl.formats._dates import between, dates
 from agentctl.formats._failures import http_status_in, status_of_http
-from agentctl.formats._messages import answer_of, prompt_of, without_tool_messages
+from agentctl.formats._messages import Prompts, answer_of, without_tool_messages
 from agentctl.formats._usage import InputCounts, Usage
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, LineDecoder, ValueDecoder
@@ -109,7 +109,8 @@ def recognises(sample: Sample) -> bool:
 
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
-    decoder, counts = LineDecoder(Line, reading.quarantine), InputCounts(are_apart=True, total_is_sent=False)
+    decoder, prompts = LineDecoder(Line, reading.quarantine), Prompts()
+    counts = InputCounts(are_apart=True, total_is_sent=False)
     for chunk in reading.chunks():
         lines = decoder.decode(chunk)
         reading.n_blank_lines += lines.n_blank
@@ -117,8 +118,9 @@ def read(reading: Reading) -> Iterator[Batch]:
         for row, line in zip(lines.rows, lines.lines.tolist(), strict=True):
             placed += _generations(row, line, chunk, reading)
         if placed:
-            yield _batch(placed, reading, chunk, counts)
+            yield _batch(placed, reading, chunk, counts, prompts)
     counts.warn(reading)
+    prompts.warn(reading)
 
 
 def _generations(row: Line, line: int, chunk: Chunk, reading: Reading) -> list[Placed]:
@@ -164,7 +166,9 @@ def _observations(row: Line) -> Iterator[tuple[Observation | Fault, str]]:
 _observation = ValueDecoder(Observation)
 
 
-def _batch(placed: list[Placed], reading: Reading, chunk: Chunk, counts: InputCounts) -> Batch:
+def _batch(
+    placed: list[Placed], reading: Reading, chunk: Chunk, counts: InputCounts, prompts: Prompts
+) -> Batch:
     rows = [place.generation for place in placed]
     lines = np.array([place.line for place in placed], dtype=np.int64)
     columns = Columns(reading, chunk, lines, within=[place.path for place in placed])
@@ -185,13 +189,10 @@ def _batch(placed: list[Placed], reading: Reading, chunk: Chunk, counts: InputCo
     answers = [answer_of(bytes(row.output)) for row in rows]
     columns.text("finish_reason", [answer.finish_reason for answer in answers])
     columns.tokens("n_tool_calls_out", [answer.n_tool_calls for answer in answers], "$.output")
-    prompts = [prompt_of(bytes(row.input)) for row in rows]
-    columns.prompts(
-        [
-            prompt and without_tool_messages(prompt)._replace(reply=answer.raw)
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
-    )
+    sent = [
+        prompts.read(bytes(row.input), reply=answer.raw) for row, answer in zip(rows, answers, strict=True)
+    ]
+    columns.prompts([prompt and without_tool_messages(prompt) for prompt in sent])
     return columns.batch()
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from agentctl.formats.base import ReadOptions
-from agentctl.ingest.quarantine import Place
+from agentctl.formats.base import Reading, ReadOptions, reader_named
+from agentctl.ingest.quarantine import Place, Quarantine
 from agentctl.ingest.read import FileReport, read_file
+from agentctl.ingest.source import Source
 from agentctl.ingest.trie import Trie
 
 DATA = Path(__file__).parents[1] / "data"
@@ -108,3 +109,18 @@ def served(truth) -> list[dict]:
 @pytest.fixture
 def data() -> Path:
     return DATA
+
+
+@pytest.fixture
+def sent(tmp_path):
+    """sent(log, format, **options): the prompts that a reader hands over for `log`, as `read` takes it."""
+
+    def _sent(log, format, **options) -> list:
+        path = log if isinstance(log, Path) else tmp_path / "sent"
+        if not isinstance(log, Path):
+            path.write_text("\n".join(json.dumps(row) for row in log) + "\n")
+        source = Source(str(path))
+        reading = Reading(source, Quarantine(source.name), ReadOptions(**options))
+        return [prompt for batch in reader_named(format).read(reading) for prompt in batch.prompts]
+
+    return _sent
