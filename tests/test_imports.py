@@ -31,6 +31,8 @@ LAYERS = (
         "recommend",
         "report",
         "emit",
+        "export",
+        "export_text",
     },
     {"cli"},
 )

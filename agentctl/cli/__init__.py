@@ -7,4 +7,5 @@ COMMANDS = {
     "recommend": "Compare policies and cluster sizes, and name one",
     "policies": "List the routing policies, explain one, or check your own",
     "report": "Render a run folder again",
+    "export": "Write an anonymised trace that can be shared",
 }

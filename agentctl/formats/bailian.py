@@ -6,6 +6,7 @@
 Source: alibaba-edu/qwen-bailian-usagetraces-anon. `parent_chat_id` -1 at the root of a conversation;
 `timestamp` s from the start of the trace; `turn` from 1; lengths in tokens; `hash_ids` one per 16 tokens, the
 last block usually partial. `type` (text, search, image, file, coder, thinking) has no column of ours.
+`agentctl export` writes an unknown `output_length` as null.
 Pitfalls: every row holds the whole prompt, so that turns do not add up (ai-dynamo/aiperf PR 1393: they were
 replayed as increments); the last block may change and reasoning vanish between turns; a parent can lie
 outside the trace's window; the block size is not in the file.
@@ -35,7 +36,7 @@ class Row(msgspec.Struct):
     parent_chat_id: int | str
     timestamp: int | float
     input_length: int
-    output_length: int
+    output_length: int | None
     turn: int | None = None
     hash_ids: msgspec.Raw = msgspec.Raw(b"null")
 

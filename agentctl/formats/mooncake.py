@@ -5,6 +5,7 @@
 Source: kvcache-ai/Mooncake, FAST'25 traces. `timestamp` ms from the start of the trace; lengths in tokens;
 `hash_ids` global, one per 512 tokens, the last block usually partial. Variants in use add `session_id`,
 `turn` or `delay` (ms after the previous turn's end, in place of a timestamp on later turns).
+`agentctl export` writes an unknown `output_length` as null.
 Pitfalls: thousands of equal timestamps (file order decides); ids above 2^53; no session id in the original;
 the block size is not in the file, and other sizes than 512 occur.
 """
@@ -31,7 +32,7 @@ LACKS = "No latencies, model, status or placement; sessions, turns and delays on
 
 class Row(msgspec.Struct):
     input_length: int
-    output_length: int
+    output_length: int | None
     hash_ids: msgspec.Raw = msgspec.Raw(b"null")
     timestamp: int | float | None = None
     session_id: str | int | None = None
