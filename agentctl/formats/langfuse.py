@@ -33,6 +33,7 @@ from agentctl.formats._columns import Columns
 from agentctl.formats._dates import between, dates
 from agentctl.formats._failures import http_status_in, status_of_http
 from agentctl.formats._messages import Prompts, answer_of, without_tool_messages
+from agentctl.formats._parameters import parameters
 from agentctl.formats._usage import InputCounts, Usage
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, LineDecoder, ValueDecoder
@@ -81,12 +82,6 @@ class Line(Observation):
 
     trace: Trace | None = None
     observations: list[msgspec.Raw] | None = None
-
-
-class Parameters(msgspec.Struct):
-    max_tokens: int | str | None = None
-    maxTokens: int | str | None = None
-    max_completion_tokens: int | str | None = None
 
 
 class Placed(NamedTuple):
@@ -180,7 +175,8 @@ def _batch(
     columns.seconds("ttft_s", between(start, first), "$.completionStartTime", per_second=1e9)
     columns.put("stream", [True if at is not None else None for at in first])
     _put_tokens(columns, columns.parse(_usage, [row.usageDetails for row in rows], "$.usageDetails"), counts)
-    columns.tokens("max_tokens", [_max_tokens(row) for row in rows], "$.modelParameters")
+    limits = [parameters(bytes(row.modelParameters)).limit for row in rows]
+    columns.tokens("max_tokens", limits, "$.modelParameters")
     columns.text("request_id", [row.id for row in rows])
     columns.text("model", [row.model for row in rows])
     columns.text("session_id", [row.sessionId for row in rows])
@@ -260,16 +256,6 @@ def _whole_output(bucket: _Buckets, prompt: int | None) -> int | None:
         return output
     is_inside = prompt is not None and bucket.usage.total == prompt + output and reasoning <= output
     return output if is_inside else output + reasoning
-
-
-def _max_tokens(row: Observation) -> int | None:
-    try:
-        given = msgspec.json.decode(row.modelParameters, type=Parameters | None)
-        given = given or Parameters()
-        limit = _cells.whole(given.max_tokens or given.maxTokens or given.max_completion_tokens)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return None  # parameters are whatever the app sent: what is no number of tokens is no limit
-    return limit if limit and limit > 0 else None
 
 
 def _put_status(columns: Columns, rows: list[Observation]) -> None:

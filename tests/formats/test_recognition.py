@@ -30,6 +30,8 @@ KNOWN = {
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
     "otlp_genai": [DATA / "formats/otel/genai_client_spans.otlp.jsonl.gz"],
+    "openinference": sorted((DATA / "openinference").glob("*.json")),
+    "otel_replay": sorted((DATA / "otel_replay").glob("*.json")),
     "langfuse": [
         DATA / "formats/langfuse/observations.jsonl.gz",
         DATA / "langfuse/langgraph-python-2025-08-22.trace.json.gz",
