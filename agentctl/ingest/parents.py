@@ -77,11 +77,12 @@ def prefix_parents(
     """The request that each prompt extends (i64[n], -1).
 
     A prompt sent again has the parent of the first time, also where the log or a block chain names the
-    earlier attempt as the parent; else a parent that the log names wins, then the chain. A row that extends
-    nothing takes its place after the latest row of its line (a compacted or edited prompt), if the two begin
-    with the same block as far as is known and nobody else continues that row. A request that spawned a
-    sub-agent is the parent of the sub-agent's first request only when that prompt extends it (a forked
-    context): a parent's output is named by its first child, and that is the next turn of its own line.
+    earlier attempt as the parent, and so has the retry of an unknown prompt that extends nothing; else a
+    parent that the log names wins, then the chain. A row that extends nothing takes its place after the
+    latest row of its line (a compacted or edited prompt), if the two begin with the same block as far as is
+    known and nobody else continues that row. A request that spawned a sub-agent is the parent of the
+    sub-agent's first request only when that prompt extends it (a forked context): a parent's output is named
+    by its first child, and that is the next turn of its own line.
 
     fit: rows that can be extended, because an answer to them may be part of a later prompt
     """
@@ -92,7 +93,7 @@ def prefix_parents(
     first = (lines.previous < 0) & (spawn >= 0)
     extends[first] = _spawner_if_extended(np.flatnonzero(first), spawn, prompt, full, held, parent_node)
     head = np.where(tip == NO_TIP, 0, first_block(parent_node)[np.where(tip == NO_TIP, 0, tip)])
-    return _settle(named, lines.twin, extends, lines.line, head, fit)
+    return _settle(named, lines.twin, lines.retry_of, extends, lines.line, head, fit)
 
 
 @njit(cache=True, nogil=True)
@@ -144,7 +145,7 @@ def _spawner_if_extended(rows, spawn, prompt, full, held, parent_node):
 
 
 @njit(cache=True, nogil=True)
-def _settle(named, twin, extends, line, head, fit):
+def _settle(named, twin, retry_of, extends, line, head, fit):
     """Choose among the candidates, row by row."""
     parent = np.full(named.size, -1, np.int64)
     continued = np.zeros(named.size, np.bool_)
@@ -161,6 +162,8 @@ def _settle(named, twin, extends, line, head, fit):
             parent[row] = named[row]
         elif extends[row] >= 0:
             parent[row] = extends[row]
+        elif retry_of[row] >= 0:  # of an attempt whose prompt is unknown
+            parent[row] = parent[retry_of[row]]
         elif before >= 0 and not continued[before] and _may_share(head[row], head[before]):
             parent[row] = before
         if fit[row]:

@@ -131,6 +131,12 @@ def test_a_failure_without_token_counts_is_retried_by_the_next_request():
     assert found.parent == [-1, -1, 0]  # what the failed one asked is not known
 
 
+def test_the_retry_of_an_abort_without_token_counts_extends_what_that_extended_and_not_the_abort():
+    found = Ordered(turn(0, 1, -1, status="aborted"), turn(2, 3, 25), turn(4, 5, 35))
+    assert found.parent == [-1, -1, 1]
+    assert found.attempt == [0, 1, 0]
+
+
 def test_the_same_prompt_again_after_success_is_a_turn_of_its_own():
     found = Ordered(turn(0, 1, 15, [1, 2]), turn(2, 3, 25, [1, 3, 4]), turn(4, 5, 25, [1, 3, 4]))
     assert found.turn == [0, 1, 2]

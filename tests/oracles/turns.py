@@ -89,6 +89,8 @@ class SlowTurns:
             return self.parent[self.twin[r]]
         if self.claim[r] >= 0:
             return self.claim[r]
+        if self.retry_of[r] >= 0:
+            return self.parent[self.retry_of[r]]
         fit = [q for q in self.before(r) if self.is_fit(q)]
         if fit and fit[-1] not in self.claim:
             mine, other = self.nodes[r][:1], self.nodes[fit[-1]][:1]
