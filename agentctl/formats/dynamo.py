@@ -7,12 +7,13 @@
        "total_time_ms": 474.941, "prefill_wait_time_ms": 4.2, "prefill_time_ms": 186.8,
        "worker": {"prefill_worker_id": 7, "prefill_dp_rank": 0, "decode_worker_id": 7},
        "finish_reason_metadata": {"finish_reason": "tool_calls", "tool_calls": [{...}]},
-       "replay": {"trace_block_size": 64, "input_length": 1281, "input_sequence_hashes": [17308471829186947627, ...]}}}
+       "replay": {"trace_block_size": 64, "input_length": 1281,
+         "input_sequence_hashes": [17308471829186947627, ...]}}}
 
 Source: ai-dynamo/dynamo 1.6, lib/llm/src/request_trace/types.rs; its predecessor dynamo.agent.trace.v1 reads
 the same. Files are PREFIX.NNNNNN.jsonl.gz; give all of them. Times in ms, request_received_ms since 1970;
-hashes one per trace_block_size tokens, the last block usually partial. `instance` is the worker that prefilled
-(its cache met the prompt), with .RANK behind it under data parallelism; without one the worker that decoded.
+hashes one per trace_block_size tokens, the last block usually partial. `instance` is the worker that did the
+prefill (its cache met the prompt), with .RANK behind it under data parallelism; else the one that decoded.
 Identity: session_id is one line of work, parent_session_id the line that started it. Before 1.3 these were
 trajectory_id / parent_trajectory_id inside the run session_id, before that program_id / parent_program_id
 inside workflow_id.
@@ -42,6 +43,7 @@ CARRIES = (
     "cached_tokens", "hash_ids", "block_tokens", "session_id", "agent_path", "model", "instance", "status",
     "finish_reason", "n_tool_calls_out",
 )  # fmt: skip
+ROLE = "router"
 LACKS = "No failed requests, tenants or prompt text; rows without a session have no model and no abort."
 
 _TOOL_EVENTS = ("tool_start", "tool_end", "tool_error")

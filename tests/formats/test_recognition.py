@@ -28,6 +28,7 @@ KNOWN = {
         DATA / "formats/litellm/spendlogs_with_messages.jsonl.gz",
     ],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
+    "aiperf": [DATA / "formats/aiperf/profile_export.jsonl.gz"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
     "otlp_genai": [DATA / "formats/otel/genai_client_spans.otlp.jsonl.gz"],
     "openinference": sorted((DATA / "openinference").glob("*.json")),
