@@ -16,7 +16,11 @@ BANNED_MODULES = {
     *("socket", "http", "urllib", "requests", "httpx", "ftplib", "smtplib"),  # nothing calls home
 }
 BANNED_CALLS = {"eval", "exec", "compile", "__import__", "breakpoint"}
-BANNED_METHODS = {"extractall", "unpack_archive", "system", "popen"}  # archives are streams, never unpacked
+BANNED_METHODS = {
+    *("extractall", "unpack_archive"),  # archives are streams, never unpacked
+    *("system", "popen"),
+    *("read_pickle", "to_pickle", "load_module", "exec_module", "full_load", "unsafe_load"),
+}
 OBJECT_SAVERS = {"np.save", "np.savez", "np.savez_compressed"}  # they pickle objects unless told not to
 
 
@@ -71,6 +75,12 @@ def test_no_source_unpickles_evaluates_unpacks_or_calls_home(file):
         "from yaml import load",
         "import urllib.request",
         "eval('1')",
+        "exec(text)",
+        "import _pickle",
+        "import numpy, pickle",
+        "from joblib import load",
+        "frame = pandas.read_pickle(path)",
+        "spec.loader.exec_module(module)",
         "tar.extractall()",
         "np.load(f, allow_pickle=True)",
         "np.save(f, a)",

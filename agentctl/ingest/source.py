@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -32,14 +33,13 @@ _REFUSED = {
     b"\xfd7zXZ": ("is xz-compressed", "xz -dc FILE | agentctl ingest -"),
     b"\xff\xfe": ("is UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE | agentctl ingest -"),
     b"\xfe\xff": ("is UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE | agentctl ingest -"),
-    **{
-        b"\x80" + bytes([protocol]): (
-            "is a Python pickle, which could run code when it is loaded",
-            "convert it to JSON lines in the environment that wrote it",
-        )
-        for protocol in range(2, 6)
-    },
 }
+# Protocols from 2 on say so; the older ones begin with a mark and a kind, or with a module and a name.
+_PICKLE = re.compile(
+    rb"\x80[\x02-\x0f]|\([dlt]p\d+\n|[\]})][qr][\x00-\x08]"
+    rb"|(?:\(?c|\(i)[\w.]+\n[\w.]+\n(?:p\d+\n|q[\x00-\x08]|\([SVIJKMNFLcgh(\])}dlt])"
+)
+_PICKLE_NAME = re.compile(r"\.(?:pkl|pickle|joblib)(?:\.gz|\.zst)?$", re.IGNORECASE)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -120,6 +120,12 @@ class Source:
         self._ahead = self.sample
         self.sample_is_all = len(self.sample) < SAMPLE_BYTES
         self.sample = self.sample.removeprefix(_BOM)
+        if _PICKLE.match(self.sample) or _PICKLE_NAME.search(self.name):  # packed or not
+            raise InputError(
+                "is a Python pickle, which can run any code when it is loaded: agentctl never loads one",
+                place=self.name,
+                hint="turn it into JSON lines where the engine is installed: docs/sglang_dumps.md",
+            )
 
     def chunks(self) -> Iterator[Chunk]:
         """The text in chunks of whole lines, over-long lines as chunks without data."""
