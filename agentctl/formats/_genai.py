@@ -18,6 +18,7 @@ import msgspec
 from agentctl.formats import _otlp
 from agentctl.formats._columns import Columns
 from agentctl.formats._failures import http_status_in, status_of_error, status_of_http
+from agentctl.formats._flat import flat_list
 from agentctl.formats._messages import Prompts, answer_of
 from agentctl.formats._names import bare_id
 from agentctl.formats._otlp import Found
@@ -60,7 +61,9 @@ _REASONING = (
 _MAX_TOKENS = ("gen_ai.request.max_tokens",)
 _STREAM = ("gen_ai.request.stream", "llm.is_streaming")
 _TTFT = ("gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
-_FINISH = ("gen_ai.response.finish_reasons", "gen_ai.response.finish_reason")
+_FINISH = (
+    "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "gen_ai.completion.0.finish_reason",
+)  # fmt: skip
 _ERROR = ("error.type",)
 _HTTP = ("http.response.status_code", "http.status_code")
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt")
@@ -125,19 +128,37 @@ def fill(columns: Columns, spans: list[Found], counts: InputCounts, prompts: Pro
     ):
         columns.tokens(column, values, f"$.attributes.{names[0]}")
     put_status(columns, spans, parse(_otlp.text, _ERROR), parse(_otlp.whole, _HTTP))
-    replies = [answer_of(raw) for raw in parse(_otlp.json_text, _REPLY)]
+    replies = [answer_of(raw) for raw in columns.parse(_reply, spans, f"$.attributes.{_REPLY[0]}")]
     reasons = parse(_otlp.texts, _FINISH)
     columns.text(
         "finish_reason",
         [given[0] if given else reply.finish_reason for given, reply in zip(reasons, replies, strict=True)],
     )
     columns.tokens("n_tool_calls_out", [reply.n_tool_calls for reply in replies], f"$.attributes.{_REPLY[0]}")
-    pieces = zip(
-        *(parse(_otlp.json_text, names) for names in (_MESSAGES, _SYSTEM, _TOOLS)), replies, strict=True
-    )
+    contents = columns.parse(_content, spans, f"$.attributes.{_MESSAGES[0]}")
+    tools = columns.parse(_tools, spans, f"$.attributes.{_TOOLS[0]}")
+    pieces = zip(contents, parse(_otlp.json_text, _SYSTEM), tools, replies, strict=True)
     columns.prompts(
-        [prompts.read(messages, system, tools, reply.raw) for messages, system, tools, reply in pieces]
+        [prompts.read(content, system, tool, reply.raw) for content, system, tool, reply in pieces]
     )
+
+
+# OpenLLMetry flattens messages: gen_ai.prompt.0.role.
+
+
+def _content(span: Found) -> bytes | None:
+    messages = _otlp.json_text(named(span.attributes, _MESSAGES))
+    return messages or flat_list(span.attributes, "gen_ai.prompt.")
+
+
+def _reply(span: Found) -> bytes | None:
+    reply = _otlp.json_text(named(span.attributes, _REPLY))
+    return reply or flat_list(span.attributes, "gen_ai.completion.", leave="finish_reason")
+
+
+def _tools(span: Found) -> bytes | None:
+    tools = _otlp.json_text(named(span.attributes, _TOOLS))
+    return tools or flat_list(span.attributes, "llm.request.functions.")
 
 
 def put_status(

@@ -11,11 +11,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from agentctl.formats._flat import HIDDEN
 from agentctl.formats.base import Reading
 from agentctl.ingest.prompts import Prompt
 
 _NULL = msgspec.Raw(b"null")
-_EMPTY = (b"", b"null", b"[]", b'""', b"__REDACTED__", b'"__REDACTED__"')  # OpenInference hides inputs so
+_EMPTY = (b"", b"null", b"[]", b'""', HIDDEN.encode(), f'"{HIDDEN}"'.encode())
 _MAX_ENCODINGS = 3  # JSON in a JSON string in a JSON string
 
 

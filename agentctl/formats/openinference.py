@@ -30,10 +30,11 @@ from agentctl.formats import _otlp
 from agentctl.formats._cells import whole
 from agentctl.formats._columns import Columns
 from agentctl.formats._dates import between
+from agentctl.formats._flat import flat_list
 from agentctl.formats._genai import put_status
 from agentctl.formats._messages import Prompts, answer_of
 from agentctl.formats._names import bare_id
-from agentctl.formats._otlp import Attributes, Found
+from agentctl.formats._otlp import Found
 from agentctl.formats._parameters import parameters
 from agentctl.formats._usage import InputCounts, Usage
 from agentctl.formats.base import Batch, Reading, Sample
@@ -115,7 +116,7 @@ def _batch(
     )
     columns.text("join_id", [bare_id(body.id) for body in bodies])
     columns.text("finish_reason", [body.reason for body in bodies])
-    replies = [answer_of(_list(messages)) for messages in columns.parse(_replies, spans, "$.attributes")]
+    replies = [answer_of(text) for text in columns.parse(_reply, spans, "$.attributes")]
     columns.tokens("n_tool_calls_out", [reply.n_tool_calls for reply in replies], "$.attributes")
     contents = columns.parse(_content, spans, "$.attributes")
     tools = columns.parse(_tools, spans, "$.attributes")
@@ -200,47 +201,17 @@ def _body(text: bytes | None) -> _Body:
         return _Body()  # text, or the output of a framework
 
 
-# Messages, one attribute a field.
-
-_MESSAGE = re.compile(r"llm\.(input|output)_messages\.([0-9]{1,6})\.message\.(.+)", re.DOTALL)
 _TOOL = re.compile(r"llm\.tools\.([0-9]{1,6})\.tool\.json_schema")
 
 
 def _content(span: Found) -> bytes | None:
     """The messages of a prompt as JSON, or the input as it is."""
-    messages = _messages(span.attributes, "input")
-    return _list(messages) if messages else _otlp.json_text(span.attributes.get("input.value"))
+    messages = flat_list(span.attributes, "llm.input_messages.", "message.")
+    return messages or _otlp.json_text(span.attributes.get("input.value"))
 
 
-def _replies(span: Found) -> list[bytes]:
-    return _messages(span.attributes, "output")
-
-
-def _messages(attributes: Attributes, side: str) -> list[bytes]:
-    """Each message as an object of its fields, role and content first, names below them dotted."""
-    fields: dict[int, dict[str, str | None]] = {}
-    for name, raw in attributes.items():
-        if (match := _MESSAGE.fullmatch(name)) and match[1] == side:
-            fields.setdefault(int(match[2]), {})[match[3]] = _otlp.text(raw)
-    texts = {text for message in fields.values() for text in message.values()}
-    if "__REDACTED__" in texts:
-        return []
-    first = ("role", "content")
-    return [
-        msgspec.json.encode(
-            {name: fields[n].get(name) for name in (*first, *sorted(fields[n].keys() - first))}
-            | _tool_calls(fields[n])
-        )
-        for n in sorted(fields)
-    ]
-
-
-def _tool_calls(fields: dict[str, str | None]) -> dict[str, list[str]]:
-    """The names of the functions called: how many calls there are."""
-    calls = sorted(
-        name for name in fields if re.fullmatch(r"tool_calls\.[0-9]+\.tool_call\.function\.name", name)
-    )
-    return {"tool_calls": [fields[name] or "" for name in calls]} if calls else {}
+def _reply(span: Found) -> bytes | None:
+    return flat_list(span.attributes, "llm.output_messages.", "message.")
 
 
 def _tools(span: Found) -> bytes | None:
@@ -249,11 +220,7 @@ def _tools(span: Found) -> bytes | None:
         for name, raw in span.attributes.items()
         if (match := _TOOL.fullmatch(name))
     }
-    return _list([schemas[n] for n in sorted(schemas)]) if schemas else None
-
-
-def _list(items: list[bytes]) -> bytes:
-    return b"[" + b",".join(items) + b"]"
+    return b"[" + b",".join(schemas[n] for n in sorted(schemas)) + b"]" if schemas else None
 
 
 _event = msgspec.json.Decoder(_Event)

@@ -117,7 +117,7 @@ def _name(trace_id: str, span_id: str | None) -> str | None:
 
 
 def _any_value(raw: msgspec.Raw) -> msgspec.Raw:
-    """A plain JSON value as OTLP wraps it; lists and objects other than lists of names stay JSON in a text."""
+    """A plain JSON value as OTLP wraps it; lists of anything but names and objects stay JSON in a text."""
     text = bytes(raw).strip()
     wrapped: dict[str, Any]
     if text[:1] == b'"':

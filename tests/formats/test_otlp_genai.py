@@ -221,6 +221,26 @@ def test_structured_messages_are_the_same_messages(sent):
     assert json.loads(prompt.tools) == TOOLS
 
 
+def test_messages_that_openllmetry_flattens_are_put_together_again(read, sent):
+    first = {
+        "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi", "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.finish_reason": "tool_calls", "gen_ai.completion.0.tool_calls.0.name": "f",
+        "gen_ai.completion.0.tool_calls.0.arguments": "{}", "llm.request.functions.0.name": "f",
+    }  # fmt: skip
+    later = {
+        "gen_ai.prompt.1.tool_calls.0.arguments": "{}", "gen_ai.prompt.1.tool_calls.0.name": "f",
+        "gen_ai.prompt.1.role": "assistant", "gen_ai.prompt.0.content": "hi", "gen_ai.prompt.0.role": "user",
+    }  # fmt: skip
+    lines = [export(span(first)), export(span(later, spanId="b2"))]
+    one, two = sent(lines, "otlp_genai")
+    assert one.messages == two.messages[:1] == [b'{"role":"user","content":"hi"}']
+    assert one.reply == two.messages[1]
+    assert one.tools == b'[{"name":"f"}]'
+    log = read(lines)
+    assert log.column("finish_reason") == ["tool_calls", None]
+    assert log.column("n_tool_calls_out") == [1, None]
+
+
 def test_without_content_there_is_no_prompt_and_cut_content_is_none(read, sent):
     cut = json.dumps(MESSAGES)[:40]
     contents = [{}, {"gen_ai.input.messages": cut}, {"gen_ai.input.messages": "[]"}, {"gen_ai.prompt": "hi"}]
