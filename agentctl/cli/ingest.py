@@ -53,6 +53,24 @@ def ingest(
         Literal["drop", "keep"],
         typer.Option(metavar="drop|keep", help="What to do with a request id that occurs twice."),
     ] = "drop",
+    salt: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Secret for hashing prompt text, made if absent; default: forgotten at once."
+        ),
+    ] = None,
+    blocks: Annotated[
+        Literal["auto", "token", "bytes", "message"],
+        typer.Option(metavar="auto|token|bytes|message", help="How prompt text is cut into blocks."),
+    ] = "auto",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="tokenizer.json or .tiktoken file: blocks of real tokens."),
+    ] = None,
+    tools_order: Annotated[
+        Literal["first", "after-system"],
+        typer.Option(metavar="first|after-system", help="Where the chat template puts tool definitions."),
+    ] = "first",
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Files read at the same time.")] = 1,
     force: Force = False,
     formats: Annotated[
@@ -81,6 +99,10 @@ def ingest(
         session_rate_per_min=session_rate,
         seed=seed,
         duplicates=duplicates,
+        salt=salt,
+        blocks=blocks,
+        tokenizer=tokenizer,
+        tools_order=tools_order,
         workers=workers,
         force=force,
     )

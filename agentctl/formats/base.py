@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.errors import UnknownFormatError, UsageError
+from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.prompts import Prompt
 from agentctl.ingest.quarantine import Quarantine
@@ -71,6 +72,7 @@ TRANSPORT = {
     "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
     "join_id": "string",  # what the logs of one request have in common (x-request-id), for --join
     "message_node": "int64",  # last message of its prompt in the tree of message chains (made by ingest)
+    "unit_node": "int64",  # last piece of its text in the tree of pieces (made by ingest)
 }
 
 
@@ -82,6 +84,7 @@ class ReadOptions:
     block_tokens: int | None = None
     json_document: bool = False  # the file is one JSON document (array or object), not JSON lines
     join: str | None = None  # field by which files are joined, where operators choose the fields
+    hashing: HashOptions = field(default_factory=HashOptions)
 
 
 @dataclass

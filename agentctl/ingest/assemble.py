@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from agentctl.errors import InputError, UsageError
 from agentctl.ingest.blocks import BlockSizes
 from agentctl.ingest.grouping import Grouping, group
+from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS
 from agentctl.ingest.options import IngestOptions
+from agentctl.ingest.placing import numbered_hashes
 from agentctl.ingest.read import FileReport
 from agentctl.ingest.rows import Rows
+from agentctl.ingest.text_blocks import blocks_of_texts
+from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import UNKNOWN_TIP, NumberedTree, Trie, count_conflicts, number_by_first_use
 from agentctl.ingest.turns import Log, Turns, order_turns, stop_kind
 from agentctl.ingest.write import Names
@@ -40,8 +44,12 @@ class Assembled:
     warnings: list[str]
 
 
-def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> Assembled:
-    """Sort the rows, drop duplicates, group and order them, number the tree. Clears the trie."""
+def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: IngestOptions) -> Assembled:
+    """Sort the rows, drop duplicates, group and order them, number the trees. Clears them.
+
+    trie   block chains of logs that have ids
+    texts  chains of messages and of text, of logs that have prompts
+    """
     rows = Rows(reports)
     if not len(rows):
         raise InputError(
@@ -56,16 +64,24 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
     block_tokens = _block_tokens(rows, options)
     conflicts = count_conflicts(trie.hash)
     trie.drop_table()
-    tips, n_unknown = _settle_empty_chains(rows, block_tokens)
-    tree = number_by_first_use(trie, tips)
+    warnings: list[str] = []
+    messages = number_by_first_use(texts.messages, rows.tips("message_node")) if rows.has_texts else None
+    blocks = None
+    if rows.has_texts and not rows.has_ids:
+        blocks = blocks_of_texts(rows, texts, block_tokens or DEFAULT_BLOCK_TOKENS, warnings)
+    tips, n_unknown = _settle_empty_chains(rows, blocks.tips if blocks else rows.tips(), block_tokens)
+    tree = number_by_first_use(blocks or trie, tips)
     trie.clear()
+    texts.clear()
+    if texts.options.is_ephemeral and any(report.hash_kind != "engine" for report in reports):
+        tree = tree._replace(hash=numbered_hashes(tree.parent.size))
     names = Names(rows, suffix)
     time_origin_ns = int(rows.arrival_ns.min()) if rows.time_origin == "absolute" else None
     arrival_ns = rows.arrival_ns - (time_origin_ns or 0)
     arrival, end = arrival_ns / _NS, _ends(arrival_ns, rows.floats("e2e_s"))
-    grouping = group(rows, arrival, end, tree, block_tokens, options)
+    grouping = group(rows, arrival, end, tree, block_tokens, options, messages)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
-    warnings = [*grouping.warnings]
+    warnings += grouping.warnings
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
@@ -75,11 +91,14 @@ def assemble(reports: list[FileReport], trie: Trie, options: IngestOptions) -> A
             f"{n_equal:,} {say} an earlier one in arrival, lengths and blocks; without request ids in the "
             "log they may be repeated lines or requests like each other: they are kept"
         )
+    derived = _derived(rows, names, grouping, turns, arrival, end, tree, block_tokens)
+    if blocks:
+        derived["token_source"] = lambda positions: blocks.token_sources(rows, positions)
     return Assembled(
         rows,
         names,
         tree,
-        _derived(rows, names, grouping, turns, arrival, end, tree, block_tokens),
+        derived,
         block_tokens,
         time_origin_ns,
         grouping.document,
@@ -136,8 +155,8 @@ def _occurrences(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _block_tokens(rows: Rows, options: IngestOptions) -> int | None:
     """The one block size of the dataset: as given, as the files say, or as the lengths show."""
-    if not any(report.has_ids for report in rows.reports):
-        return None
+    if not rows.has_ids:
+        return options.block_tokens or DEFAULT_BLOCK_TOKENS if rows.has_texts else None
     said = np.unique(rows.ints("block_tokens"))
     said = said[said > 0]
     if options.block_tokens:
@@ -162,9 +181,10 @@ def _block_tokens(rows: Rows, options: IngestOptions) -> int | None:
     return found.pop() if found else None
 
 
-def _settle_empty_chains(rows: Rows, block_tokens: int | None) -> tuple[NDArray[np.uint32], int]:
+def _settle_empty_chains(
+    rows: Rows, tips: NDArray[np.uint32], block_tokens: int | None
+) -> tuple[NDArray[np.uint32], int]:
     """Tips in sorted order; an empty list is a chain of no blocks only where no block would be full."""
-    tips = rows.tips()
     prompt = rows.ints("prompt_tokens")
     if block_tokens is not None:
         is_partial_hashed = bool(np.any(rows.ints("n_blocks") * block_tokens > prompt))

@@ -19,11 +19,13 @@ from agentctl.errors import InputError, UsageError
 from agentctl.files import atomic_folder, canonical_json
 from agentctl.formats.base import ReadOptions
 from agentctl.ingest.assemble import Assembled, assemble
+from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.quarantine import Budget, write_places
 from agentctl.ingest.read import FileReport, read_file
 from agentctl.ingest.report import describe
 from agentctl.ingest.source import check_readable, safe_name
+from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import Trie
 from agentctl.ingest.write import write_nodes, write_requests
 from agentctl.present import Section
@@ -60,19 +62,20 @@ def ingest(
     options = options or IngestOptions()
     paths = [str(file) for file in files]
     _check_paths(paths)
+    hashing = options.hash_options(output)
     quarantine_path = output.parent / f"{output.name.removesuffix('.trace')}.quarantine.jsonl"
     with atomic_folder(output, mark=META_FILE, force=options.force) as folder:
         spool = folder / "spool"
         spool.mkdir()
-        reports, trie = _read_all(paths, options, spool, progress)
+        reports, trie, texts = _read_all(paths, options, hashing, spool, progress)
         _check_twice(reports)
         _check_budget(reports, options, quarantine_path)
         if progress:
             progress(0.8, "sessions and turns")
-        assembled = assemble(reports, trie, options)
+        assembled = assemble(reports, trie, texts, options)
         coverage = write_requests(folder / REQUESTS_FILE, assembled.rows, assembled.names, assembled.derived)
         write_nodes(folder / NODES_FILE, assembled.tree)
-        document = _document(assembled, options, coverage)
+        document = _document(assembled, options, hashing, coverage)
         (folder / META_FILE).write_bytes(canonical_json(document))
         del assembled
         shutil.rmtree(spool)
@@ -110,26 +113,28 @@ def _check_twice(reports: list[FileReport]) -> None:
 
 
 def _read_all(
-    paths: list[str], options: IngestOptions, spool: Path, progress: Progress | None
-) -> tuple[list[FileReport], Trie]:
-    read_options = ReadOptions(options.map, options.block_tokens, options.json_document)
-    trie = Trie()
+    paths: list[str], options: IngestOptions, hashing: HashOptions, spool: Path, progress: Progress | None
+) -> tuple[list[FileReport], Trie, Texts]:
+    read_options = ReadOptions(options.map, options.block_tokens, options.json_document, hashing)
+    trie, texts = Trie(), Texts(hashing)
+    spools = [spool / f"{k}.arrow" for k in range(len(paths))]
     if options.workers == 1 or len(paths) == 1:
         reports = []
         for k, path in enumerate(paths):
             if progress:
                 progress(0.8 * k / len(paths), f"reading {k + 1} of {len(paths)}")
-            reports.append(read_file(path, options.format, read_options, trie, spool / f"{k}.arrow"))
-        return reports, trie
-    jobs = [(path, options.format, read_options, spool / f"{k}.arrow") for k, path in enumerate(paths)]
+            reports.append(read_file(path, options.format, read_options, trie, spools[k], texts))
+        return reports, trie, texts
+    jobs = [(path, options.format, read_options, spools[k]) for k, path in enumerate(paths)]
     reports = []
     for report in _side_by_side(jobs, min(options.workers, len(paths))):
         nodes = report.spool.with_suffix(".parent.npy"), report.spool.with_suffix(".hash.npy")
-        report.node_numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
+        numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
+        report.node_numbers = {"tip_node": numbers, **texts.merge(report.spool)}
         reports.append(report)
         if progress:
             progress(0.8 * len(reports) / len(paths), f"read {len(reports)} of {len(paths)}")
-    return reports, trie
+    return reports, trie, texts
 
 
 def _side_by_side(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterator[FileReport]:
@@ -153,9 +158,10 @@ def _side_by_side(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterator[Fil
 
 
 def _read_alone(path: str, format_name: str | None, options: ReadOptions, spool: Path) -> FileReport:
-    """In a worker: a trie of its own, left on disk for the parent to merge."""
-    trie = Trie()
-    report = read_file(path, format_name, options, trie, spool)
+    """In a worker: trees of its own, left on disk for the parent to merge."""
+    trie, texts = Trie(), Texts(options.hashing)
+    report = read_file(path, format_name, options, trie, spool, texts)
+    texts.save(spool)
     np.save(spool.with_suffix(".parent.npy"), trie.parent, allow_pickle=False)
     np.save(spool.with_suffix(".hash.npy"), trie.hash, allow_pickle=False)
     return report
@@ -172,13 +178,14 @@ def _check_budget(reports: list[FileReport], options: IngestOptions, path: Path)
     Budget(options.max_bad, options.max_bad_ratio).check(places, reasons, n_records, path)
 
 
-def _document(assembled: Assembled, options: IngestOptions, coverage: dict[str, float]) -> dict[str, Any]:
+def _document(
+    assembled: Assembled, options: IngestOptions, hashing: HashOptions, coverage: dict[str, float]
+) -> dict[str, Any]:
     """dataset.json: everything that a reader of the dataset must know about its making."""
     reports = assembled.rows.reports
     dropped = sum((Counter(report.dropped) for report in reports), Counter[str]()) + Counter(
         assembled.dropped
     )
-    first = reports[0]
     is_synthesised = assembled.rows.time_origin == "session"
     return {
         "schema": TRACE_SCHEMA,
@@ -213,9 +220,18 @@ def _document(assembled: Assembled, options: IngestOptions, coverage: dict[str, 
             "quarantined_by_reason": dict(sum((r.quarantine.reasons for r in reports), Counter())),
             "dropped": dict(dropped),
         },
-        "hash": {"kind": first.hash_kind, "scope": first.hash_scope} if first.has_ids else None,
+        "hash": _describe_hashes(reports, hashing),
         "sessions": assembled.sessions,
         "coverage": coverage,
         "chain_conflicts": assembled.chain_conflicts,
         "warnings": sorted({*assembled.warnings, *(text for report in reports for text in report.warnings)}),
     }
+
+
+def _describe_hashes(reports: list[FileReport], hashing: HashOptions) -> dict[str, Any] | None:
+    """Where block chains come from; a salt counts where this run made hashes."""
+    for report in sorted(reports, key=lambda report: not report.has_ids):
+        if report.has_ids or report.has_texts:
+            own = {} if report.hash_kind == "engine" else hashing.describe()
+            return {"kind": report.hash_kind, "scope": report.hash_scope, **own}
+    return None

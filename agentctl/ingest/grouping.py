@@ -70,8 +70,13 @@ def group(
     tree: NumberedTree,
     block_tokens: int | None,
     options: IngestOptions,
+    messages: NumberedTree | None = None,
 ) -> Grouping:
-    """Find the sessions of all rows as --sessions asks."""
+    """Find the sessions of all rows as --sessions asks.
+
+    messages: the tree of message chains of logs that hold prompts; a row's tip there is the last message of
+    its prompt, so that a prompt is a proper prefix of another where its tip is a proper ancestor
+    """
     n = len(rows)
     explicit, explicit_names = rows.codes("session_id")
     named_parent, spawn, warnings = _links(rows)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from agentctl.errors import UsageError
+from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS, HashOptions, read_salt
 
 MAX_BLOCK_TOKENS = 1 << 20  # no engine hashes more tokens at once
 
@@ -26,6 +28,10 @@ class IngestOptions:
     session_rate_per_min: float = 1.0
     seed: int = 0
     duplicates: Literal["drop", "keep"] = "drop"
+    salt: Path | None = None  # file; None: drawn for this run and forgotten
+    blocks: Literal["auto", "token", "bytes", "message"] = "auto"
+    tokenizer: Path | None = None
+    tools_order: Literal["first", "after-system"] = "first"
     workers: int = 1
     force: bool = False
 
@@ -40,6 +46,21 @@ class IngestOptions:
             raise UsageError(
                 f"is {self.block_tokens}", place="--block-tokens", expected=f"1 to {MAX_BLOCK_TOKENS}"
             )
+        if self.tokenizer and self.blocks not in ("auto", "token"):
+            raise UsageError(f"is not used for blocks of {self.blocks}", place="--tokenizer")
+
+    def hash_options(self, output: Path) -> HashOptions:
+        """How text is hashed in the dataset `output`. Reads, or makes, the salt's file."""
+        salt: dict[str, Any] = {}
+        if self.salt is not None:
+            salt = {"salt": read_salt(self.salt, output), "is_ephemeral": False}
+        return HashOptions(
+            level="token" if self.tokenizer else "bytes" if self.blocks == "auto" else self.blocks,
+            tokenizer=self.tokenizer,
+            block_tokens=self.block_tokens or DEFAULT_BLOCK_TOKENS,
+            tools_first=self.tools_order == "first",
+            **salt,
+        )
 
 
 def parse_map(pairs: Sequence[str]) -> dict[str, str]:

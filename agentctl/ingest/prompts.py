@@ -12,13 +12,14 @@ class Prompt(NamedTuple):
     """One prompt in pieces, in the order of the conversation.
 
     messages  raw JSON of each message, byte for byte as logged (a system prompt or instructions kept apart
-              by the format come first, as a message); a log of plain text gives one piece
+              by the format come first, as a message); a log of plain text gives one piece. Or, faster, the
+              JSON array of them as it stands in the log
     tools     raw JSON of the tool definitions, empty when there are none
     group     what keeps KV apart (cache salt, LoRA name, ...), None for the common group
     reply     raw JSON of the assistant message that answered, where the log has it
     """
 
-    messages: list[bytes]
+    messages: list[bytes] | bytes
     tools: bytes = b""
     group: str | None = None
     reply: bytes | None = None

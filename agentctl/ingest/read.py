@@ -18,6 +18,7 @@ from agentctl.ingest.blocks import BlockSizes, fits_block
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Source
+from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import UNKNOWN_TIP, Trie, salt_ids
 from agentctl.schema import REQUESTS
 
@@ -48,7 +49,9 @@ class FileReport:
     has_ids: bool
     resolution_s: float = 0.0
     warnings: list[str] = field(default_factory=list)
-    node_numbers: NDArray[np.uint32] | None = None  # of a trie of its own, in the common one
+    has_texts: bool = False
+    # of trees of its own, in the common ones, by the column that refers to them
+    node_numbers: dict[str, NDArray[np.uint32]] | None = None
 
 
 class Spool:
@@ -60,7 +63,7 @@ class Spool:
         self._schema = pa.schema([])
 
     def append(self, batch: Batch, extra: dict[str, NDArray[Any]]) -> None:
-        columns = {"source_row": batch.lines, **batch.columns, **extra}
+        columns = {"source_row": batch.lines, **extra, **batch.columns}
         if self._writer is None:
             self._schema = pa.schema([(name, column_type(name)) for name in sorted(columns)])
             self._writer = pa.ipc.new_file(str(self.path), self._schema)
@@ -120,18 +123,26 @@ def to_arrow(values: Any, type_: pa.DataType, n: int) -> pa.Array:
 
 
 def read_file(
-    path: str, format_name: str | None, options: ReadOptions, trie: Trie, spool_path: Path
+    path: str,
+    format_name: str | None,
+    options: ReadOptions,
+    trie: Trie,
+    spool_path: Path,
+    texts: Texts | None = None,
 ) -> FileReport:
-    """Read one input with its reader; rows to `spool_path`, chains into `trie`."""
+    """Read one input with its reader; rows to `spool_path`, block ids into `trie`, prompts into `texts`."""
+    texts = texts or Texts(options.hashing)
     source = Source(path)
     reader = choose_reader(source, format_name, options)
     reading = Reading(source, Quarantine(source.name), options)
-    spool, sizes, has_ids = Spool(spool_path), BlockSizes(), False
+    spool, sizes, has_ids, has_texts = Spool(spool_path), BlockSizes(), False, False
     n_record_lines = 0
     for batch in reader.read(reading):
         batch, extra = _place_chains(batch, reading, sizes, trie)
         n_record_lines += np.unique(batch.lines).size
+        batch, extra = _hash_prompts(batch, extra, texts)
         has_ids = has_ids or batch.ids is not None
+        has_texts = has_texts or batch.prompts is not None
         if batch.lines.size:
             spool.append(batch, extra)
     spool.close()
@@ -147,7 +158,7 @@ def read_file(
         time_origin=reading.time_origin,
         tz_assumed=reading.tz_assumed,
         hash_scope=reading.hash_scope,
-        hash_kind=reading.hash_kind,
+        hash_kind=options.hashing.level if has_texts and not has_ids else reading.hash_kind,
         n_lines=source.n_lines,
         n_blank_lines=reading.n_blank_lines,
         n_header_lines=reading.n_header_lines,
@@ -159,6 +170,7 @@ def read_file(
         dropped=reading.dropped,
         sizes=sizes,
         has_ids=has_ids,
+        has_texts=has_texts,
         resolution_s=reading.resolution_s,
         warnings=[*source.warnings, *reading.warnings],
     )
@@ -194,6 +206,18 @@ def _place_chains(
     tips[tips == UNKNOWN_TIP] = -1
     n_ids = np.where(tips < 0, -1, n_ids)
     return batch, {"tip_node": tips, "n_blocks": n_ids}
+
+
+def _hash_prompts(
+    batch: Batch, extra: dict[str, NDArray[Any]], texts: Texts
+) -> tuple[Batch, dict[str, NDArray[Any]]]:
+    """Insert the prompts; what the reader counted itself (messages, tools) wins."""
+    if batch.prompts is None:
+        return batch, extra
+    placed = texts.add(batch.prompts)._asdict()
+    if (placed["cache_group"] < 0).all():
+        del placed["cache_group"]
+    return batch, placed | extra
 
 
 def session_salts(session_ids: Any) -> NDArray[np.uint64]:

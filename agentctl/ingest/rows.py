@@ -37,6 +37,16 @@ class Rows:
     def __len__(self) -> int:
         return int(self.order.size)
 
+    @property
+    def has_ids(self) -> bool:
+        """Some file has block ids."""
+        return any(report.has_ids for report in self.reports)
+
+    @property
+    def has_texts(self) -> bool:
+        """Some file has prompts."""
+        return any(report.has_texts for report in self.reports)
+
     def start_sessions(self, session_rate_per_min: float, seed: int) -> None:
         """Give sessions without absolute time their starts: a Poisson process of the given rate.
 
@@ -68,6 +78,15 @@ class Rows:
 
     def has(self, name: str) -> bool:
         return name in self._table.schema.names
+
+    def put(self, name: str, values: NDArray[np.int64]) -> None:
+        """Replace a column of whole numbers (unknown = -1) by one in the final order."""
+        plain = self._plain(name, -1).copy()
+        plain[self.order] = values
+        column = pa.array(plain, mask=plain < 0).cast(column_type(name))
+        if self.has(name):
+            self._table = self._table.drop_columns(name)
+        self._table = self._table.append_column(name, column)
 
     def ints(self, name: str, dtype: Any = np.int64) -> NDArray[Any]:
         """A column of whole numbers, unknown = -1."""
@@ -110,14 +129,17 @@ class Rows:
         ends = np.cumsum([table.num_rows for table in self._tables])
         return np.searchsorted(ends, self.order[positions], side="right")
 
-    def tips(self) -> NDArray[np.uint32]:
-        """Tip of each row in the common trie, UNKNOWN_TIP where no ids were given."""
-        raw = self._plain("tip_node", -1).copy()
+    def tips(self, name: str = "tip_node") -> NDArray[np.uint32]:
+        """A node of each row in a common tree, UNKNOWN_TIP where it has none.
+
+        name: tip_node (block ids), message_node or unit_node (texts)
+        """
+        raw = self._plain(name, -1).copy()
         start = 0
         for report, table in zip(self.reports, self._tables, strict=True):
             part = raw[start : start + table.num_rows]
             if report.node_numbers is not None:  # read in a process of its own, with a trie of its own
-                raw[start : start + table.num_rows] = np.where(part < 0, -1, report.node_numbers[part])
+                raw[start : start + table.num_rows] = np.where(part < 0, -1, report.node_numbers[name][part])
             start += table.num_rows
         raw = raw[self.order]
         return np.where(raw < 0, UNKNOWN_TIP, raw).astype(np.uint32)

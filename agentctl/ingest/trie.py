@@ -7,7 +7,7 @@ consecutive nodes, so that most blocks are matched by looking at the next node, 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -48,6 +48,16 @@ class Trie:
             )
         tips[ids.unknown] = UNKNOWN_TIP
         return tips
+
+    def extend(self, node: int, values: NDArray[np.uint64]) -> tuple[int, int]:
+        """Go on from `node` along `values`, adding what is missing; returns (last node, how many were added).
+
+        New nodes have consecutive numbers up to n_nodes: once one is missing, so are all that follow it.
+        """
+        self._make_room(values.size)
+        before = self.n_nodes
+        node, self.n_nodes = _extend(self._parent, self._hash, self._table, before, node, values)
+        return node, self.n_nodes - before
 
     def merge(self, parent: NDArray[np.uint32], hash_: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Add another trie's nodes (index 0 its root); returns the number here of each of its nodes."""
@@ -137,6 +147,15 @@ def _insert(parent, hash_, table, n_nodes, values, starts, row, tips):  # type: 
 
 
 @njit(cache=True, nogil=True)
+def _extend(parent, hash_, table, n_nodes, node, values):  # type: ignore[no-untyped-def]
+    """Returns (last node, nodes). Arrays modified in place."""
+    for value in values:
+        node = _find_or_add(parent, hash_, table, n_nodes, node, value)
+        n_nodes = max(n_nodes, node)
+    return node, n_nodes
+
+
+@njit(cache=True, nogil=True)
 def _merge(parent, hash_, table, n_nodes, other_parent, other_hash, node, number):  # type: ignore[no-untyped-def]
     """As `_insert`, over the nodes of another trie in their order (parents first)."""
     room = min(parent.size - 1, np.int64(_LOAD * table.size) - 1)
@@ -180,8 +199,17 @@ class NumberedTree(NamedTuple):
     tips: NDArray[np.uint32]  # of the rows
 
 
-def number_by_first_use(trie: Trie, tips: NDArray[np.uint32]) -> NumberedTree:
-    """Renumber a trie for rows in their final order, so that node numbers do not depend on reading order."""
+class Chains(Protocol):
+    """A tree of chains: parent and hash of each node, index 0 its root. A parent's number is the smaller."""
+
+    @property
+    def parent(self) -> NDArray[np.uint32]: ...
+    @property
+    def hash(self) -> NDArray[np.uint64]: ...
+
+
+def number_by_first_use(trie: Chains, tips: NDArray[np.uint32]) -> NumberedTree:
+    """Renumber a tree for rows in their final order, so that node numbers do not depend on reading order."""
     number, first_row = _number(tips, trie.parent)
     parent = np.zeros(first_row.size, dtype=np.uint32)
     depth = np.zeros(first_row.size, dtype=np.int32)

@@ -21,7 +21,7 @@ IN_THE_DATASET = {
     "arrival_ns": "arrival_s", "think_s": "gap_s", "turn_number": "turn_index", "is_resumed": "origin",
     "parent_link": "parent_request_id",
 }  # fmt: skip
-BESIDE_THE_DATASET = {"source_row", "chain", "n_blocks", "link", "spawn_link", "join_id"}
+BESIDE_THE_DATASET = {"source_row", "chain", "n_blocks", "link", "spawn_link", "join_id", "unit_node"}
 
 
 @dataclass
