@@ -115,7 +115,7 @@ def _check_twice(reports: list[FileReport]) -> None:
 def _read_all(
     paths: list[str], options: IngestOptions, hashing: HashOptions, spool: Path, progress: Progress | None
 ) -> tuple[list[FileReport], Trie, Texts]:
-    read_options = ReadOptions(options.map, options.block_tokens, options.json_document, hashing)
+    read_options = ReadOptions(options.map, options.block_tokens, options.json_document, hashing=hashing)
     trie, texts = Trie(), Texts(hashing)
     spools = [spool / f"{k}.arrow" for k in range(len(paths))]
     if options.workers == 1 or len(paths) == 1:

@@ -22,6 +22,7 @@ IN_THE_DATASET = {
     "parent_link": "parent_request_id",
 }  # fmt: skip
 BESIDE_THE_DATASET = {"source_row", "chain", "n_blocks", "link", "spawn_link", "join_id", "unit_node"}
+FROM_PROMPTS = {"n_messages", "n_assistant", "n_tools", "cache_group"}  # counted by ingest
 
 
 @dataclass
@@ -38,7 +39,8 @@ class Read:
         given = {name for row in self.rows for name, value in row.items() if value is not None}
         chains = "prompts" if "message_node" in given else "hash_ids"
         names = {"tip_node": chains, "message_node": chains} | IN_THE_DATASET
-        return {names.get(name, name) for name in given} - BESIDE_THE_DATASET
+        beside = BESIDE_THE_DATASET | (FROM_PROMPTS if "message_node" in given else set())
+        return {names.get(name, name) for name in given} - beside
 
     @property
     def faults(self) -> list[tuple[int, str, str | None]]:
