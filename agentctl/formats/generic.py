@@ -20,6 +20,7 @@ from agentctl.errors import UsageError
 from agentctl.formats._cells import NS_PER, decimal, json_list, text, truth, whole
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import Columns
+from agentctl.formats._failures import status_of_http
 from agentctl.formats._mapping import COUNTS, DURATIONS, OTHERS, TEXT, TIMES, Field, resolve
 from agentctl.formats._tables import tables
 from agentctl.formats.base import Batch, Reading, Sample
@@ -34,7 +35,6 @@ _STATUS = {name: name for name in STATUSES} | {
     "success": "ok", "succeeded": "ok", "failure": "error", "failed": "error",
     "cancelled": "aborted", "canceled": "aborted", "timed_out": "timeout",
 }  # fmt: skip
-_HTTP_STATUS = {408: "timeout", 429: "rejected", 499: "aborted", 504: "timeout"}
 _RENAMED = {"turn_index": "turn_number", "gap": "think_s", "parent_request_id": "parent_link"}
 
 
@@ -129,7 +129,7 @@ def status_of(code: int | None) -> str | None:
     """What an HTTP status says of the request."""
     if code is None:
         return None
-    return _HTTP_STATUS.get(code, "error" if code >= 400 else "ok")
+    return status_of_http(code) or "ok"
 
 
 _SPECIAL: dict[str, Callable[[Columns, Sequence[Any], str], None]] = {
