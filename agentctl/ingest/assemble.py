@@ -21,7 +21,7 @@ from agentctl.ingest.rows import Rows
 from agentctl.ingest.text_blocks import blocks_of_texts
 from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import UNKNOWN_TIP, NumberedTree, Trie, count_conflicts, number_by_first_use
-from agentctl.ingest.turns import Log, Turns, order_turns, stop_kind
+from agentctl.ingest.turns import TOOL, USER, Log, Turns, order_turns, stop_kind
 from agentctl.ingest.write import Names
 from agentctl.schema import GAP_KINDS, ORIGINS, STATUSES
 
@@ -212,7 +212,7 @@ def _turns(
         end=end,
         prompt=rows.ints("prompt_tokens"),
         status=_recode(status, [STATUSES.index(name) for name in status_names], unknown=0),
-        stop=_recode(stop, [stop_kind(name) for name in stop_names], unknown=-1),
+        stop=_stops(_recode(stop, [stop_kind(name) for name in stop_names], unknown=-1), stop, rows),
         tip=tree.tips,
         named_parent=grouping.named_parent,
         spawn=grouping.spawn,
@@ -223,6 +223,13 @@ def _turns(
     )
     resolution = max(report.resolution_s for report in rows.reports)
     return order_turns(log, tree.parent, tree.depth, block_tokens, resolution)
+
+
+def _stops(said: NDArray[np.int8], reason: NDArray[np.int64], rows: Rows) -> NDArray[np.int8]:
+    """What comes after each answer: its finish reason says it, or without one the calls that it holds."""
+    calls = rows.ints("n_tool_calls_out")
+    by_calls = np.where(calls > 0, TOOL, USER)
+    return np.where((reason < 0) & (calls >= 0), by_calls, said).astype(np.int8)
 
 
 def _recode(codes: NDArray[np.int64], values: list[int], unknown: int) -> NDArray[np.int8]:

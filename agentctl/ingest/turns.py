@@ -35,7 +35,7 @@ NEW, RESUMED, COMPACTED, ORPHAN = (ORIGINS.index(o) for o in ("new", "resumed", 
 FAILED = np.array([status in ("error", "aborted", "timeout", "rejected") for status in STATUSES])
 UNANSWERED = np.array([status in ("error", "rejected") for status in STATUSES])
 
-TOOL_STOPS = ("tool_use", "tool_calls", "function_call")
+TOOL_STOPS = ("tool_use", "tool_calls", "tool_call", "function_call")
 USER_STOPS = ("end_turn", "stop")
 
 # A first prompt longer than this is taken for a session picked up in its middle, where the log does not tell.

@@ -189,3 +189,12 @@ def test_parameters_are_whatever_the_app_sent(read):
     log = read([row(id=str(n), modelParameters=parameters) for n, parameters in enumerate(given)])
     assert log.faults == []
     assert log.column("max_tokens") == [500, 500, None, None, None, None]
+
+
+def test_an_answer_without_a_finish_reason_says_by_its_calls_what_comes_next(data, truth, tmp_path):
+    trace = ingest([data / LOG], tmp_path / "a.trace").trace
+    rows = trace.requests(["after_request_id", "gap_kind", "gap_s"])
+    of = {true["request_id"][:16]: true for true in truth}
+    for after, kind in zip(rows["after_request_id"], rows["gap_kind"], strict=True):
+        if after is not None and of[after]["status"] == "ok":
+            assert kind == ("tool" if of[after]["finish_reason"] == "tool_calls" else "user")
