@@ -47,6 +47,19 @@ VLLM_SPAN = {
 }  # fmt: skip
 VLLM_POD = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": "p"}}]}
 VLLM_SPANS = [{"resourceSpans": [{"resource": VLLM_POD, "scopeSpans": [{"spans": [VLLM_SPAN]}]}]}]
+OPENAI = [
+    {
+        "request_id": "r", "session_id": "s", "user": "t", "timestamp": 1794474012, "latency_sec": 1,
+        "ttft_ms": 5, "status_code": 200, "model": "m", "messages": [{"role": "user"}], "max_tokens": 9,
+        "stream": True, "priority": 1, "response": {
+            "choices": [{"finish_reason": "stop", "message": {}}],
+            "usage": {
+                "prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1},
+                "completion_tokens_details": {"reasoning_tokens": 1}, "cache_creation_input_tokens": 0,
+            },
+        },
+    }
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -57,6 +70,7 @@ VLLM_SPANS = [{"resourceSpans": [{"resource": VLLM_POD, "scopeSpans": [{"spans":
         ("burstgpt", "burstgpt/trace.csv"),
         ("envoy", ENVOY),
         ("mooncake", MOONCAKE),
+        ("openai_chat", OPENAI),
         ("production_stack", "production_stack/router.log.gz"),
         ("vllm_spans", VLLM_SPANS),
         ("weka", WEKA),

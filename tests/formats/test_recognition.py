@@ -27,6 +27,10 @@ KNOWN = {
         DATA / "formats/litellm/LiteLLM_SpendLogs.csv.gz",
         DATA / "formats/litellm/spendlogs_with_messages.jsonl.gz",
     ],
+    "openai_chat": [
+        DATA / "formats/openai/chat_completions.jsonl.gz",
+        *sorted((DATA / "openhands").glob("*.json.gz")),
+    ],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "aiperf": [DATA / "formats/aiperf/profile_export.jsonl.gz"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
