@@ -66,6 +66,7 @@ TRANSPORT = {
     "turn_number": "int32",  # the format's own turn, from 0
     "link": "string",  # the format's own name of this request ...
     "parent_link": "string",  # ... and of the one that it continues
+    "previous_link": "string",  # ... the same, where sessions have names of their own (session_id)
     "spawn_link": "string",  # ... and of the one that started this sub-agent
     "agent_line": "string",  # the format's own name of the agent that sent this, main or sub-agent ...
     "parent_agent_line": "string",  # ... and of the one that started it (see ingest/agent_lines.py)

@@ -116,7 +116,7 @@ def _automatic(
     if rows.time_origin == "session":  # the format is made of sessions: nothing to doubt or derive
         _set_explicit(grouping)
         return
-    if np.any(grouping.named_parent != PARENT_UNKNOWN) or rows.has("parent_link"):
+    if rows.has("parent_link"):
         everyone = np.arange(len(rows))
         parent = np.maximum(grouping.named_parent, -1)
         _set(grouping, everyone, number_sessions(parent), _LINK, np.float32(1.0))
@@ -194,7 +194,7 @@ def _links(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]
     everyone = np.arange(n)
     links = rows.take("link", everyone)
     warnings = []
-    for name, target in (("parent_link", parent), ("spawn_link", spawn)):
+    for name, target in (("parent_link", parent), ("previous_link", parent), ("spawn_link", spawn)):
         if not rows.has(name):
             continue
         wanted = rows.take(name, everyone)
