@@ -96,9 +96,14 @@ def named(attributes: _otlp.Attributes, names: tuple[str, ...]) -> msgspec.Raw |
 def fill(columns: Columns, spans: list[Found], counts: InputCounts, prompts: Prompts) -> None:
     """Everything that the attributes say about each request; arrival and end are the caller's."""
 
-    def parse(convert: Callable[[Any], T], names: tuple[str, ...]) -> list[T]:
-        cells = [named(span.attributes, names) for span in spans]
-        return columns.parse(convert, cells, f"$.attributes.{names[0]}")
+    present = {name for span in spans for name in span.attributes}
+
+    def parse(convert: Callable[[Any], T], names: tuple[str, ...]) -> list[T] | list[None]:
+        known = tuple(name for name in names if name in present)
+        if not known:
+            return [None] * len(spans)
+        cells = [named(span.attributes, known) for span in spans]
+        return columns.parse(convert, cells, f"$.attributes.{known[0]}")
 
     ttft = parse(_otlp.number, _TTFT)
     columns.seconds("ttft_s", ttft, f"$.attributes.{_TTFT[0]}")

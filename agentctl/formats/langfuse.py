@@ -23,6 +23,7 @@ Pitfalls:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -219,6 +220,7 @@ def _usage(details: dict[str, Any] | None) -> _Buckets:
     return _Buckets(usage, output, reasoning)
 
 
+@lru_cache(maxsize=1024)
 def _bucket(name: str) -> str | None:
     """Which part of the usage a key names."""
     if name in _EXACT:

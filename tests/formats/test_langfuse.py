@@ -6,6 +6,7 @@ tokens of requests that did not fail; not the finish reason (but the calls in th
 
 import pytest
 
+from agentctl.formats.langfuse import CARRIES
 from agentctl.ingest.build import ingest
 
 LOG = "formats/langfuse/observations.jsonl.gz"
@@ -198,3 +199,20 @@ def test_an_answer_without_a_finish_reason_says_by_its_calls_what_comes_next(dat
     for after, kind in zip(rows["after_request_id"], rows["gap_kind"], strict=True):
         if after is not None and of[after]["status"] == "ok":
             assert kind == ("tool" if of[after]["finish_reason"] == "tool_calls" else "user")
+
+
+def test_it_carries_what_it_says(read):
+    usage = {
+        "input": 7,
+        "output": 3,
+        "input_cached_tokens": 8,
+        "input_cache_creation": 9,
+        "output_reasoning": 1,
+    }
+    answer = {"role": "assistant", "content": "a", "finish_reason": "stop"}
+    full = {
+        "completionStartTime": "2026-11-12T09:00:12.143Z", "model": "m", "modelParameters": {"max_tokens": 5},
+        "usageDetails": usage, "output": answer, "sessionId": "s", "userId": "u",
+    }  # fmt: skip
+    log = read([row(**full), row(id="b", level="ERROR", statusMessage="HTTP 500")])
+    assert log.carried == set(CARRIES)

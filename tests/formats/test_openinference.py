@@ -8,6 +8,7 @@ import json
 import pytest
 
 from agentctl.errors import BadRecordsError
+from agentctl.formats.openinference import CARRIES
 from agentctl.ingest.build import ingest
 
 START = 1_755_133_856_000_000_000
@@ -160,3 +161,10 @@ def test_no_text_of_a_bad_span_is_told(tmp_path, capsys):
     with pytest.raises(BadRecordsError) as error:
         ingest([path], tmp_path / "a.trace")
     assert "SECRET" not in str(error.value) + (tmp_path / "a.quarantine.jsonl").read_text()
+
+
+def test_it_carries_what_it_says(read, envoy):
+    also = {"session.id": "s", "user.id": "u", "llm.token_count.prompt_details.cache_write": 1}
+    failed = [{"name": "exception", "attributes": attributes({"exception.type": "429"})}]
+    log = read([*envoy, span(also), span(events=failed)])
+    assert log.carried == set(CARRIES)

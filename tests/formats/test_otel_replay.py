@@ -2,6 +2,7 @@
 
 import pytest
 
+from agentctl.formats.otel_replay import CARRIES
 from agentctl.ingest.build import IngestOptions, ingest
 
 DOCUMENT = IngestOptions(json_document=True)
@@ -127,3 +128,18 @@ def test_a_bad_span_costs_itself_only(read, changes, fault):
     log = read([trace(span(), span(**changes), span(span_id="c"))])
     assert log.faults == [(1, *fault)]
     assert log.column("request_id") == ["t/a", "t/c"]
+
+
+def test_it_carries_what_it_says(read):
+    names = {
+        "usage.input_tokens": 9, "usage.output_tokens": 9, "usage.cache_read.input_tokens": 1,
+        "usage.cache_creation.input_tokens": 1, "usage.reasoning.output_tokens": 1, "request.max_tokens": 9,
+        "request.model": "m", "response.finish_reasons": ["stop"], "response.time_to_first_chunk": 0.5,
+        "conversation.id": "s", "input.messages": "[1]", "output.messages": [{"role": "assistant"}],
+        "operation.name": "chat",
+    }  # fmt: skip
+    attributes = {f"gen_ai.{name}": value for name, value in names.items()}
+    attributes |= {"user.id": "u", "http.response.status_code": 200}
+    later = {"start_time": "2026-02-25T10:00:03Z", "end_time": "2026-02-25T10:00:04Z"}
+    turn = span(span_id="b", parent_span_id="a", resource_attributes={"service.name": "x"}, **later)
+    assert read([trace(span(attributes=attributes), turn)]).carried == set(CARRIES)

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from agentctl.formats.otlp_genai import CARRIES
 from agentctl.ingest.build import ingest
 
 LOG = "formats/otel/genai_client_spans.otlp.jsonl.gz"
@@ -223,8 +224,8 @@ def test_structured_messages_are_the_same_messages(sent):
 
 def test_messages_that_openllmetry_flattens_are_put_together_again(read, sent):
     first = {
-        "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi", "gen_ai.completion.0.role": "assistant",
-        "gen_ai.completion.0.finish_reason": "tool_calls", "gen_ai.completion.0.tool_calls.0.name": "f",
+        "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi",
+        "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls", "gen_ai.completion.0.tool_calls.0.name": "f",
         "gen_ai.completion.0.tool_calls.0.arguments": "{}", "llm.request.functions.0.name": "f",
     }  # fmt: skip
     later = {
@@ -269,3 +270,9 @@ def test_a_bad_span_costs_itself_only(read, changes, fault):
     log = read([export(span(), span(**changes), span(spanId="b3"))])
     assert log.faults == [(1, fault[0], f"$.resourceSpans[0].scopeSpans[0].spans[1].{fault[1]}")]
     assert log.column("request_id") == ["b1", "b3"]
+
+
+def test_it_carries_what_it_says(read):
+    content = {"gen_ai.input.messages": MESSAGES, "gen_ai.output.messages": [MESSAGES[1]]}
+    log = read([export(span(NEW | content | {"http.response.status_code": 200}))])
+    assert log.carried == set(CARRIES)
