@@ -87,3 +87,30 @@ PREFIX_NODES = pa.schema(
         pa.field("first_row", pa.int64(), nullable=False),
     ]
 )
+
+EVENT_KINDS = ("gauge", "prefill", "decode")  # seen at an instant; one prefill or decode batch (SGLang)
+
+# What engines said of themselves, in events.parquet where there is any. In order of time.
+EVENTS = pa.schema(
+    [
+        pa.field("ts_s", pa.float64(), nullable=False),  # from time_origin_ns, as arrival_s; may be negative
+        pa.field("kind", _name, nullable=False),  # EVENT_KINDS
+        pa.field("instance", _name),  # engine
+        pa.field("source_file", _name, nullable=False),
+        pa.field("source_row", pa.int64(), nullable=False),
+        pa.field("running", pa.int64()),  # requests
+        pa.field("waiting", pa.int64()),  # requests
+        pa.field("swapped", pa.int64()),  # requests
+        pa.field("preemptions", pa.int64()),  # since the event before
+        pa.field("kv_usage", pa.float64()),  # share of the KV cache, 0..1
+        pa.field("hit_rate", pa.float64()),  # of recent prompt tokens, 0..1, as the engine averages it
+        pa.field("external_hit_rate", pa.float64()),  # of caches outside the engine
+        pa.field("prompt_tokens_per_s", pa.float64()),
+        pa.field("generation_tokens_per_s", pa.float64()),
+        pa.field("new_requests", pa.int64()),  # in this batch
+        pa.field("new_tokens", pa.int64()),  # computed in this batch
+        pa.field("cached_tokens", pa.int64()),  # found in the cache by this batch
+        pa.field("pending_tokens", pa.int64()),  # of admitted prompts, not computed yet
+        pa.field("kv_tokens", pa.int64()),  # held in the KV cache
+    ]
+)

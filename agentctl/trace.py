@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 REQUESTS_FILE = "requests.parquet"
 NODES_FILE = "prefix_nodes.parquet"
+EVENTS_FILE = "events.parquet"  # only where the logs had any
 META_FILE = "dataset.json"
 
 
@@ -61,6 +62,19 @@ class Trace:
 
         return pl.read_parquet(self.path / REQUESTS_FILE, columns=columns, glob=False)
 
+    def events(self) -> pl.DataFrame:
+        """What engines said of themselves (schema.EVENTS); without rows where the logs had nothing."""
+        import polars as pl
+
+        from agentctl.schema import EVENTS
+
+        path = self.path / EVENTS_FILE
+        if path.is_file():
+            return pl.read_parquet(path, glob=False)
+        empty = pl.from_arrow(EVENTS.empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        return empty
+
     @cached_property
     def tree(self) -> PrefixTree:
         import numpy as np
@@ -85,7 +99,8 @@ class Trace:
     def digest(self) -> str:
         """sha256 over the dataset's files: the identity of its content, wherever it lies."""
         total = hashlib.sha256()
-        for name in (REQUESTS_FILE, NODES_FILE, META_FILE):
+        names = (REQUESTS_FILE, NODES_FILE, META_FILE, EVENTS_FILE)
+        for name in filter(lambda name: (self.path / name).is_file(), names):
             with (self.path / name).open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
         return total.hexdigest()

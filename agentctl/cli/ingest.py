@@ -48,6 +48,16 @@ def ingest(
         float,
         typer.Option(min=0, metavar="R", help="Session starts per minute, for logs without absolute times."),
     ] = 1.0,
+    year: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Year in which logs without years begin, such as vLLM's text log."),
+    ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE", help="Zone of times that name none: Europe/Berlin, +02:00; default UTC."
+        ),
+    ] = None,
     seed: Seed = 0,
     duplicates: Annotated[
         Literal["drop", "keep"],
@@ -98,6 +108,8 @@ def ingest(
         json_document=json_document,
         session_rate_per_min=session_rate,
         seed=seed,
+        year=year,
+        timezone=timezone,
         duplicates=duplicates,
         salt=salt,
         blocks=blocks,

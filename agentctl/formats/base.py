@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.errors import UnknownFormatError, UsageError
+from agentctl.ingest.events import Events
 from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.prompts import Prompt
@@ -84,6 +85,8 @@ class ReadOptions:
     column_map: Mapping[str, str] = field(default_factory=dict)  # schema column -> field of the file
     block_tokens: int | None = None
     json_document: bool = False  # the file is one JSON document (array or object), not JSON lines
+    year: int | None = None  # in which a log without years begins
+    timezone: str | None = None  # of times without a zone, as ingest/zones.py reads it; None: UTC is assumed
     join: str | None = None  # field by which files are joined, where operators choose the fields
     hashing: HashOptions = field(default_factory=HashOptions)
 
@@ -97,16 +100,19 @@ class Reading:
     options: ReadOptions
     time_origin: TimeOrigin = "relative"
     tz_assumed: str | None = None
+    year_assumed: int | None = None
     hash_scope: str = "global"
     hash_kind: str = "engine"
     resolution_s: float = 0.0  # arrivals are rounded down to multiples of this
     n_blank_lines: int = 0
     n_header_lines: int = 0
     n_continuation_lines: int = 0  # further lines of records that span several (quoted CSV cells)
+    n_other_lines: int = 0  # of a log that is about more than requests: gauges, health checks, start-up
     n_dropped_lines: int = 0
     n_records: int = 0  # good ones
     dropped: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    events: Events = field(default_factory=Events)  # gauges of engines
 
     def chunks(self) -> Iterator[Chunk]:
         """The text of a file of JSON lines; a JSON document is cut into one object a line first."""

@@ -19,6 +19,7 @@ from agentctl.errors import InputError, UsageError
 from agentctl.files import atomic_folder, canonical_json
 from agentctl.formats.base import ReadOptions
 from agentctl.ingest.assemble import Assembled, assemble
+from agentctl.ingest.events import write_events
 from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.quarantine import Budget, write_places
@@ -30,7 +31,7 @@ from agentctl.ingest.trie import Trie
 from agentctl.ingest.write import write_nodes, write_requests
 from agentctl.present import Section
 from agentctl.schema import TRACE_SCHEMA
-from agentctl.trace import META_FILE, NODES_FILE, REQUESTS_FILE, Trace, open_trace
+from agentctl.trace import EVENTS_FILE, META_FILE, NODES_FILE, REQUESTS_FILE, Trace, open_trace
 
 __all__ = ["IngestOptions", "IngestReport", "ingest"]
 
@@ -70,11 +71,13 @@ def ingest(
         reports, trie, texts = _read_all(paths, options, hashing, spool, progress)
         _check_twice(reports)
         _check_budget(reports, options, quarantine_path)
+        _check_requests(reports)
         if progress:
             progress(0.8, "sessions and turns")
         assembled = assemble(reports, trie, texts, options)
         coverage = write_requests(folder / REQUESTS_FILE, assembled.rows, assembled.names, assembled.derived)
         write_nodes(folder / NODES_FILE, assembled.tree)
+        _write_events(folder / EVENTS_FILE, assembled)
         document = _document(assembled, options, hashing, coverage)
         (folder / META_FILE).write_bytes(canonical_json(document))
         del assembled
@@ -115,7 +118,14 @@ def _check_twice(reports: list[FileReport]) -> None:
 def _read_all(
     paths: list[str], options: IngestOptions, hashing: HashOptions, spool: Path, progress: Progress | None
 ) -> tuple[list[FileReport], Trie, Texts]:
-    read_options = ReadOptions(options.map, options.block_tokens, options.json_document, hashing=hashing)
+    read_options = ReadOptions(
+        options.map,
+        options.block_tokens,
+        options.json_document,
+        year=options.year,
+        timezone=options.timezone,
+        hashing=hashing,
+    )
     trie, texts = Trie(), Texts(hashing)
     spools = [spool / f"{k}.arrow" for k in range(len(paths))]
     if options.workers == 1 or len(paths) == 1:
@@ -167,6 +177,26 @@ def _read_alone(path: str, format_name: str | None, options: ReadOptions, spool:
     return report
 
 
+def _check_requests(reports: list[FileReport]) -> None:
+    """A log of gauges alone is no trace; beside a request log it is welcome."""
+    if any(report.n_records for report in reports):
+        return
+    raise InputError(
+        "holds gauges of engines and no request" if len(reports) == 1 else "they hold gauges and no request",
+        place=" and ".join(sorted(report.name for report in reports)),
+        expected="a log of requests",
+        hint="give a log of the same engines' requests beside it; the gauges then become its events",
+    )
+
+
+def _write_events(path: Path, assembled: Assembled) -> None:
+    """The gauges of all files, where there are any."""
+    named = zip(assembled.names.of_files, assembled.rows.reports, strict=True)
+    spools = [(name, report.events) for name, report in named if report.events]
+    if spools:
+        write_events(path, spools, assembled.time_origin_ns or 0)
+
+
 def _check_budget(reports: list[FileReport], options: IngestOptions, path: Path) -> None:
     ordered = sorted(reports, key=lambda report: report.sha256)
     reasons = sum((report.quarantine.reasons for report in ordered), Counter[str]())
@@ -195,6 +225,7 @@ def _document(
         "time": {
             "origin": "synthesised" if is_synthesised else assembled.rows.time_origin,
             "tz_assumed": next((report.tz_assumed for report in reports if report.tz_assumed), None),
+            "year_assumed": next((report.year_assumed for report in reports if report.year_assumed), None),
             "session_rate_per_min": options.session_rate_per_min if is_synthesised else None,
             "seed": options.seed if is_synthesised else None,
         },
@@ -208,8 +239,10 @@ def _document(
                 "record_lines": report.n_record_lines,
                 "blank_lines": report.n_blank_lines,
                 "header_lines": report.n_header_lines,
+                "other_lines": report.n_other_lines,
                 "quarantined_lines": report.n_quarantined_lines,
                 "records": report.n_records,
+                "events": report.n_events,
             }
             for report in reports
         ],

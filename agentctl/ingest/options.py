@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from agentctl.errors import UsageError
 from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS, HashOptions, read_salt
+from agentctl.ingest.zones import parse_zone
 
 MAX_BLOCK_TOKENS = 1 << 20  # no engine hashes more tokens at once
+MAX_YEAR = 2115  # as far as times in 62 bits of nanoseconds go
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class IngestOptions:
     tools_order: Literal["first", "after-system"] = "first"
     workers: int = 1
     force: bool = False
+    year: int | None = None  # in which logs without years begin
+    timezone: str | None = None  # of times without a zone; None: UTC is assumed
 
     def __post_init__(self) -> None:
         if not 0 < self.session_rate_per_min < math.inf:
@@ -42,6 +46,10 @@ class IngestOptions:
                 place="--session-rate",
                 expected="a finite number above 0, sessions per minute",
             )
+        if self.timezone is not None:
+            parse_zone(self.timezone)
+        if self.year is not None and not 1970 <= self.year <= MAX_YEAR:
+            raise UsageError(f"is {self.year}", place="--year", expected=f"1970 to {MAX_YEAR}")
         if self.block_tokens is not None and not 1 <= self.block_tokens <= MAX_BLOCK_TOKENS:
             raise UsageError(
                 f"is {self.block_tokens}", place="--block-tokens", expected=f"1 to {MAX_BLOCK_TOKENS}"

@@ -15,6 +15,7 @@ from agentctl.errors import InputError
 from agentctl.formats._columns import take
 from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, choose_reader
 from agentctl.ingest.blocks import BlockSizes, fits_block
+from agentctl.ingest.events import Events
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Source
@@ -52,6 +53,10 @@ class FileReport:
     has_texts: bool = False
     # of trees of its own, in the common ones, by the column that refers to them
     node_numbers: dict[str, NDArray[np.uint32]] | None = None
+    year_assumed: int | None = None
+    n_other_lines: int = 0
+    n_events: int = 0  # in `events`
+    events: Path | None = None
 
 
 class Spool:
@@ -134,7 +139,8 @@ def read_file(
     texts = texts or Texts(options.hashing)
     source = Source(path)
     reader = choose_reader(source, format_name, options)
-    reading = Reading(source, Quarantine(source.name), options)
+    events = Events(spool_path.with_suffix(".events"))
+    reading = Reading(source, Quarantine(source.name), options, events=events)
     spool, sizes, has_ids, has_texts = Spool(spool_path), BlockSizes(), False, False
     n_record_lines = 0
     for batch in reader.read(reading):
@@ -146,9 +152,10 @@ def read_file(
         if batch.lines.size:
             spool.append(batch, extra)
     spool.close()
+    events.close()
     sha256, n_bytes = source.finish()
     n_record_lines += reading.n_dropped_lines + reading.n_continuation_lines
-    other_lines = n_record_lines + reading.n_blank_lines + reading.n_header_lines
+    other_lines = n_record_lines + reading.n_blank_lines + reading.n_header_lines + reading.n_other_lines
     report = FileReport(
         name=source.name,
         sha256=sha256,
@@ -173,6 +180,10 @@ def read_file(
         has_texts=has_texts,
         resolution_s=reading.resolution_s,
         warnings=[*source.warnings, *reading.warnings],
+        year_assumed=reading.year_assumed,
+        n_other_lines=reading.n_other_lines,
+        n_events=events.n,
+        events=events.path if events.n else None,
     )
     _check_conservation(
         report, reading.n_records, getattr(reader, "ONE_RECORD_A_LINE", True) and not source.is_parquet
@@ -247,7 +258,7 @@ def _check_conservation(report: FileReport, n_good: int, one_record_a_line: bool
     assert report.n_rows == n_good, f"{report.format}: {report.n_rows} rows from {n_good} good records"
     assert 0 <= report.n_quarantined_lines <= bad, f"{report.format}: lines do not add up"
     assert not one_record_a_line or report.n_quarantined_lines == bad, f"{report.format}: lines do not add up"
-    if report.n_records == 0:
+    if report.n_records == report.n_events == 0:
         raise InputError(
             "holds no record", place=report.name, expected=f"at least one {report.format} record"
         )

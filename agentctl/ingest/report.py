@@ -13,6 +13,7 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
     records, sessions = document["records"], document["sessions"]
     sources = ", ".join(f"{name} {rows:,}" for name, rows in sessions["source"].items())
     formats = " and ".join(sorted({file["format"] for file in document["files"]}))
+    n_events = sum(file["events"] for file in document["files"])
     lost = records["quarantined"] + sum(records["dropped"].values())
     sentence = (
         f"{count(records['rows'], 'request')} in {count(sessions['count'], 'session')} "
@@ -33,16 +34,18 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
         ),
         Fact("session evidence", sources, "", "rows by what names their session"),
         Fact("time", _time(document), "", ""),
+        *([Fact("engine events", n_events, "count", "gauges, in events.parquet")] if n_events else []),
     )
     files = Table(
         columns=(("file", ""), ("format", ""), ("lines", "count"), ("record lines", "count"),
-                 ("blank", "count"), ("header", "count"), ("bad", "count"), ("records", "count")),
+                 ("blank", "count"), ("header", "count"), ("other", "count"), ("bad", "count"),
+                 ("records", "count")),
         rows=tuple(
             (file["name"], file["format"], file["lines"], file["record_lines"], file["blank_lines"],
-             file["header_lines"], file["quarantined_lines"], file["records"])
+             file["header_lines"], file["other_lines"], file["quarantined_lines"], file["records"])
             for file in document["files"]
         ),
-        title="lines = record lines + blank + header + bad",
+        title="lines = record lines + blank + header + other + bad",
     )  # fmt: skip
     return (
         Section(
@@ -60,4 +63,5 @@ def _time(document: dict[str, Any]) -> str:
     if time["origin"] == "synthesised":
         return f"session starts synthesised, {time['session_rate_per_min']:g} per minute, seed {time['seed']}"
     assumed = f", zone assumed {time['tz_assumed']}" if time["tz_assumed"] else ""
+    assumed += f", first year {time['year_assumed']}" if time["year_assumed"] else ""
     return f"{time['origin']}{assumed}"

@@ -26,10 +26,11 @@ class Names:
         self._rows, self._suffix = rows, suffix
         names = [report.name for report in rows.reports]
         # two files of the same name (in two folders) are told apart by their content
-        self._files = pa.array(
+        self.of_files = [
             name if names.count(name) == 1 else f"{name}@{report.sha256[:8]}"
             for name, report in zip(names, rows.reports, strict=True)
-        )
+        ]
+        self._files = pa.array(self.of_files)
 
     def files(self, positions: NDArray[np.int64]) -> pa.Array:
         return self._files.take(pa.array(self._rows.file_numbers(positions)))

@@ -118,11 +118,13 @@ def _metadata(rows: list[Row], block_tokens: int | None) -> dict[str, Any]:
         "name": None,
         "block_tokens": block_tokens,
         "time_origin_ns": None,
-        "time": {"origin": "relative", "tz_assumed": None, "session_rate_per_min": None, "seed": None},
+        "time": {"origin": "relative", "tz_assumed": None, "year_assumed": None,
+                 "session_rate_per_min": None, "seed": None},
         "files": [
             {
                 "name": "test.jsonl", "sha256": "0" * 64, "bytes": 0, "format": "test", "lines": n,
-                "record_lines": n, "blank_lines": 0, "header_lines": 0, "quarantined_lines": 0, "records": n,
+                "record_lines": n, "blank_lines": 0, "header_lines": 0, "other_lines": 0,
+                "quarantined_lines": 0, "records": n, "events": 0,
             }
         ],
         "records": {"read": n, "rows": n, "quarantined": 0, "dropped": {}},

@@ -1,0 +1,42 @@
+"""Gauges of engines: spooled, put in order, and read back from the dataset."""
+
+import pyarrow.parquet as pq
+
+from agentctl.ingest import events as module
+from agentctl.ingest.events import Events, write_events
+from agentctl.schema import EVENTS
+
+
+def spool(path, rows) -> None:
+    events = Events(path)
+    for line, (ts, values) in enumerate(rows, start=1):
+        events.add(ts, "gauge", line, **values)
+    events.close()
+
+
+def test_events_of_several_files_come_in_order_of_time_and_ties_in_order_of_files_and_lines(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "_BUFFERED", 2)
+    monkeypatch.setattr(module, "_ROW_GROUP", 3)
+    spool(
+        tmp_path / "a",
+        [(5_000_000_000, {"running": n}) for n in range(3)] + [(1_000_000_000, {"running": 3})],
+    )
+    spool(tmp_path / "b", [(5_000_000_000, {"kv_usage": 0.5, "instance": "e"})])
+    write_events(
+        tmp_path / "out", [("A", tmp_path / "a"), ("B", tmp_path / "b")], time_origin_ns=3_000_000_000
+    )
+    table = pq.read_table(tmp_path / "out")
+    assert table.schema.equals(EVENTS)
+    rows = table.to_pylist()
+    assert [(row["ts_s"], row["source_file"], row["source_row"], row["running"]) for row in rows] == [
+        (-2.0, "A", 4, 3), (2.0, "A", 1, 0), (2.0, "A", 2, 1), (2.0, "A", 3, 2), (2.0, "B", 1, None),
+    ]  # fmt: skip
+    assert (rows[-1]["kv_usage"], rows[-1]["instance"], rows[0]["kv_usage"]) == (0.5, "e", None)
+
+
+def test_a_file_without_events_leaves_no_spool(tmp_path):
+    events = Events(tmp_path / "a")
+    events.close()
+    assert events.n == 0 and not (tmp_path / "a").exists()
