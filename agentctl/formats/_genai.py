@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agentctl.formats import _otlp
+from agentctl.formats._cells import whole
 from agentctl.formats._columns import Columns
 from agentctl.formats._failures import http_status_in, status_of_error, status_of_http
 from agentctl.formats._flat import flat_list
@@ -23,6 +24,7 @@ from agentctl.formats._messages import Prompts, answer_of
 from agentctl.formats._names import bare_id
 from agentctl.formats._otlp import Found
 from agentctl.formats._usage import InputCounts, Usage
+from agentctl.formats.base import Reading
 
 T = TypeVar("T")
 
@@ -86,6 +88,39 @@ def is_request(span: Found) -> bool | str:
     except ValueError:
         operation = None
     return operation in _REQUESTS or _DROPPED.get(operation or "", "other_span")
+
+
+def without_enclosing(spans: list[Found], reading: Reading) -> list[Found]:
+    """Drops requests whose span encloses another request's: a call of a model makes no other.
+
+    A framework and the client below it both report the call, or an agent reports itself as one. Spans of one
+    call that share the response id stay: the first counts, the others are duplicates. Only spans of one chunk
+    are compared; they are exported when they end, those of one call together.
+    """
+    inner: dict[tuple[str, str], list[Found]] = {}
+    for span in spans:
+        if span.span.parentSpanId:
+            inner.setdefault((span.span.traceId, span.span.parentSpanId), []).append(span)
+    kept = [
+        span
+        for span in spans
+        if not any(_encloses(span, other) for other in inner.get((span.span.traceId, span.span.spanId), ()))
+    ]
+    if len(kept) < len(spans):
+        emptied = {span.line for span in spans} - {span.line for span in kept}
+        reading.drop("enclosing_span", len(spans) - len(kept), n_lines=len(emptied))
+    return kept
+
+
+def _encloses(outer: Found, inner: Found) -> bool:
+    ids = [span.attributes.get(_RESPONSE_ID[0]) for span in (outer, inner)]
+    if ids[0] is not None and ids[1] is not None and bytes(ids[0]) == bytes(ids[1]):
+        return False
+    try:
+        start, end = whole(inner.span.startTimeUnixNano), whole(outer.span.endTimeUnixNano)
+    except ValueError:
+        return False
+    return start is not None and end is not None and start < end
 
 
 def named(attributes: _otlp.Attributes, names: tuple[str, ...]) -> msgspec.Raw | None:

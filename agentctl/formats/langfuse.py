@@ -16,7 +16,8 @@ Pitfalls:
 - usageDetails are disjoint buckets by the format, and many SDKs send an input that holds the cached part, of
   which Langfuse makes a total that counts it twice (#12306, #10592): see _usage. Names of buckets differ.
 - `input` and `output` are JSON, JSON in a string (twice encoded), or text.
-- LangChain's callback appends the tools to the messages.
+- LangChain's callback appends the tools to the messages, and with a client's wrapper below it a call is
+  reported twice, as a generation inside a generation: the inner one counts.
 - A failed generation has level ERROR and no usage; no HTTP status but in free text, read only where it leads.
 """
 
@@ -57,6 +58,7 @@ _NULL = msgspec.Raw(b"null")
 
 class Observation(msgspec.Struct):
     id: str | None = None
+    parentObservationId: str | None = None
     type: str | None = None
     level: str | None = None
     statusMessage: msgspec.Raw = _NULL
@@ -113,7 +115,7 @@ def read(reading: Reading) -> Iterator[Batch]:
         placed: list[Placed] = []
         for row, line in zip(lines.rows, lines.lines.tolist(), strict=True):
             placed += _generations(row, line, chunk, reading)
-        if placed:
+        if placed := _without_enclosing(placed, reading):
             yield _batch(placed, reading, chunk, counts, prompts)
     counts.warn(reading)
     prompts.warn(reading)
@@ -138,6 +140,28 @@ def _generations(row: Line, line: int, chunk: Chunk, reading: Reading) -> list[P
     for n, reason in enumerate(dropped):
         reading.drop(reason, n_lines=int(n == 0 and not found and not n_bad))
     return found
+
+
+def _without_enclosing(placed: list[Placed], reading: Reading) -> list[Placed]:
+    """A generation inside a generation is one call, reported by a framework and by the client below it."""
+    inner: dict[str | None, list[Observation]] = {}
+    for place in placed:
+        inner.setdefault(place.generation.parentObservationId, []).append(place.generation)
+    kept = [
+        place
+        for place in placed
+        if place.generation.id is None
+        or not any(_encloses(place.generation, other) for other in inner.get(place.generation.id, ()))
+    ]
+    if len(kept) < len(placed):
+        emptied = {place.line for place in placed} - {place.line for place in kept}
+        reading.drop("enclosing_span", len(placed) - len(kept), n_lines=len(emptied))
+    return kept
+
+
+def _encloses(outer: Observation, inner: Observation) -> bool:
+    """Dates of one export sort as text."""
+    return (inner.startTime or "") < (outer.endTime or "")
 
 
 _OTHER_TYPES = {"TOOL": "tool_span", "EMBEDDING": "embedding"}

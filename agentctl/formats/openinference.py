@@ -14,6 +14,7 @@ Pitfalls:
   until 2025 (openinference #1429): see _usage.
 - Messages are flattened into an attribute per field; each is put together again, fields in a fixed order. A
   prompt is therefore the same in every span, but not byte for byte what was sent.
+- Frameworks and the clients below them report one call twice, as a span inside a span: the inner one counts.
 - Content may be hidden: `__REDACTED__` is no prompt.
 - Envoy's own samples lack times; spans without them cannot be placed and are set aside.
 """
@@ -31,7 +32,7 @@ from agentctl.formats._cells import whole
 from agentctl.formats._columns import Columns
 from agentctl.formats._dates import between
 from agentctl.formats._flat import flat_list
-from agentctl.formats._genai import put_status
+from agentctl.formats._genai import put_status, without_enclosing
 from agentctl.formats._messages import Prompts, answer_of
 from agentctl.formats._names import bare_id
 from agentctl.formats._otlp import Found
@@ -72,8 +73,8 @@ def recognises(sample: Sample) -> bool:
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
     counts, prompts = InputCounts(are_apart=False, total_is_sent=True), Prompts()
-    for chunk, spans in _otlp.spans(reading, _is_request):
-        yield _batch(reading, chunk, spans, counts, prompts)
+    for chunk, found in _otlp.spans(reading, _is_request):
+        yield _batch(reading, chunk, without_enclosing(found, reading), counts, prompts)
     counts.warn(reading)
     prompts.warn(reading)
 

@@ -10,8 +10,8 @@ Dropped under a reason: embeddings, tools (execute_tool), agents (invoke_agent),
 Pitfalls:
 - Whether input_tokens holds the cached tokens depends on provider and instrumentation: see _usage.
 - A client's span covers the retries inside the client; retries by the application are spans of their own.
-- Two instrumentations of one call (a framework's and the client's) give two spans; they count once where both
-  have the response id, which is the request id here.
+- Two instrumentations of one call (a framework's and the client's) give two spans. Where both have the
+  response id, which is the request id here, the first counts; else the inner one.
 - Content is off by default, may be cut at the attribute limit, or is in log events, which are not read.
 - server.address is a load balancer more often than an engine, and the resource is the client's: no instance.
 - A time to first chunk exists for streams only, and only in recent instrumentations.
@@ -51,7 +51,8 @@ def recognises(sample: Sample) -> bool:
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
     counts, prompts = InputCounts(are_apart=False, total_is_sent=True), Prompts()
-    for chunk, spans in _otlp.spans(reading, _genai.is_request):
+    for chunk, found in _otlp.spans(reading, _genai.is_request):
+        spans = _genai.without_enclosing(found, reading)
         lines, paths = _otlp.places(spans)
         columns = Columns(reading, chunk, lines, within=paths)
         start = columns.parse(whole, [span.span.startTimeUnixNano for span in spans], "$.startTimeUnixNano")

@@ -152,6 +152,16 @@ def test_a_failure_has_a_status_where_its_message_begins_with_one(read, message,
     assert log.column("http_status") == [http_status]
 
 
+def test_a_generation_inside_a_generation_is_one_call(read):
+    inner = row(id="in", parentObservationId="a", startTime="2026-11-12T09:00:12.100Z")
+    later = row(id="later", parentObservationId="in", startTime="2026-11-12T09:00:13.100Z", endTime=None)
+    log = read([row(), inner, later])
+    assert log.column("request_id") == ["in", "later"]
+    assert log.report.dropped == {"enclosing_span": 1}
+    log = read([{"trace": {}, "observations": [row(), inner]}])
+    assert log.column("request_id") == ["in"]
+
+
 def test_a_warning_is_no_failure(read):
     assert read([row(level="WARNING", statusMessage="HTTP 500")]).column("status") == ["ok"]
 

@@ -121,6 +121,12 @@ def test_only_calls_of_a_model_are_requests_and_the_rest_is_counted(read):
     assert log.report.dropped == {"other_span": 2, "tool_span": 1, "agent_span": 1, "embedding": 1}
 
 
+def test_a_call_that_two_instrumentations_report_counts_once(read):
+    log = read([span(spanId="in", parentSpanId="out"), span(spanId="out"), span(spanId="b9")])
+    assert log.column("request_id") == ["in", "b9"]
+    assert log.report.dropped == {"enclosing_span": 1}
+
+
 def test_a_session_and_a_user_are_those_of_the_span(read):
     log = read([span({"session.id": "s", "user.id": "u"}), span(spanId="b2")])
     assert log.column("session_id") == ["s", None]

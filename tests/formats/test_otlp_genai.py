@@ -170,6 +170,30 @@ def test_only_calls_of_a_model_are_requests_and_the_rest_is_counted(read):
     assert log.report.n_lines == log.report.n_record_lines == 3
 
 
+def test_a_call_that_two_instrumentations_report_counts_once(read):
+    outer, inner = span(spanId="out"), span(spanId="in", parentSpanId="out")
+    log = read([export(inner, span(spanId="b9")), export(outer)])
+    assert log.column("request_id") == ["in", "b9"]
+    assert log.report.dropped == {"enclosing_span": 1}
+    assert log.report.n_lines == log.report.n_record_lines == 2
+
+
+def test_spans_of_one_call_with_its_response_id_are_duplicates_and_the_first_counts(tmp_path):
+    same = {"gen_ai.response.id": "r"}
+    client = span(same | {"gen_ai.conversation.id": "c"}, spanId="out")
+    gateway = span(same, spanId="in", parentSpanId="out", startTimeUnixNano="1794474012043557024")
+    (tmp_path / "log").write_text(json.dumps(export(gateway, client)) + "\n")
+    report = ingest([tmp_path / "log"], tmp_path / "a.trace")
+    rows = report.trace.requests(["request_id", "session_id"])
+    assert rows.rows() == [("r", "c")]
+
+
+def test_a_parent_that_had_ended_encloses_nothing(read):
+    later = {"startTimeUnixNano": "1794474013043457024", "endTimeUnixNano": "1794474014043457024"}
+    log = read([export(span(spanId="a"), span(spanId="b", parentSpanId="a", **later))])
+    assert log.column("request_id") == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("error", "code", "status", "http_status"),
     [
@@ -225,7 +249,8 @@ def test_structured_messages_are_the_same_messages(sent):
 def test_messages_that_openllmetry_flattens_are_put_together_again(read, sent):
     first = {
         "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi",
-        "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls", "gen_ai.completion.0.tool_calls.0.name": "f",
+        "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls",
+        "gen_ai.completion.0.tool_calls.0.name": "f",
         "gen_ai.completion.0.tool_calls.0.arguments": "{}", "llm.request.functions.0.name": "f",
     }  # fmt: skip
     later = {
