@@ -8,21 +8,21 @@ import pyarrow as pa
 
 from agentctl.formats._cells import instant
 from agentctl.formats._columns import Columns
+from agentctl.formats._local import LocalTime
 from agentctl.formats.base import Reading
 
 
 def dates(
     columns: Columns, reading: Reading, texts: Sequence[str | None], path: str, required: bool = False
 ) -> list[int | None]:
-    """Nanoseconds since the epoch; a date without a zone is taken for UTC, and the reading says so."""
+    """Nanoseconds since the epoch; dates without a zone are in that of --timezone, else in UTC."""
     if not required and not any(texts):
         return [None] * len(texts)
     if (at_once := _utc_dates(texts, required)) is not None:
         return at_once
     found = columns.parse(instant, [text or "" for text in texts], path, required)
-    if any(at is not None and not at.zoned for at in found):
-        reading.tz_assumed = "UTC"
-    return [at and at.ns for at in found]
+    local = LocalTime(reading)
+    return [at and (at.ns if at.zoned else local.epoch_ns(at.ns)) for at in found]
 
 
 def _utc_dates(texts: Sequence[str | None], required: bool) -> list[int | None] | None:

@@ -11,7 +11,7 @@ Source: kubernetes-sigs/inference-perf, examples/otel/test_traces and its otel_t
 Exgentic's agent-llm-traces have the same layout. Attributes are those of _genai.py. A file is one object over
 several lines (--json-document).
 Pitfalls:
-- Dates with and without a zone occur; without one they are taken for UTC.
+- Dates with and without a zone occur (--timezone).
 - Span ids are unique inside a trace only.
 - A parent that ended before the span began is the previous turn; one that is still running encloses it.
 - Several services in one trace are the agents of one task: the first one's requests are the main line.

@@ -48,6 +48,13 @@ def test_the_one_that_counts_tokens_says_them(read, data):
     assert log.column("prompt_tokens") == [None] * 3 and log.column("max_tokens") == [500] * 3
 
 
+def test_dates_without_a_zone_are_in_the_one_given(read):
+    berlin = read([trace(span())], timezone="Europe/Berlin")
+    utc = read([trace(span(start_time="2026-02-25T09:00:00Z", end_time="2026-02-25T09:00:02.5Z"))])
+    assert berlin.column("arrival_ns") == utc.column("arrival_ns")
+    assert (berlin.report.tz_assumed, utc.report.tz_assumed) == ("Europe/Berlin", None)
+
+
 def test_parents_that_had_ended_are_the_previous_turns(data, tmp_path):
     rows = ingest(
         [data / "otel_replay/inference_perf_prefix_sharing_example.json"], tmp_path / "a.trace", DOCUMENT
