@@ -7,6 +7,7 @@ anywhere: what is no whole JSON is unknown, never a shorter prompt.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from agentctl.ingest.prompts import Prompt
 
 _NULL = msgspec.Raw(b"null")
 _EMPTY = (b"", b"null", b"[]", b'""', HIDDEN.encode(), f'"{HIDDEN}"'.encode())
+_FINISH_REASON = re.compile(rb',\s*"finish_reason"\s*:\s*"[^"\\]*"\s*\}$')  # in output, not in later input
 _MAX_ENCODINGS = 3  # JSON in a JSON string in a JSON string
 
 
@@ -101,7 +103,7 @@ def answer_of(content: bytes | None) -> Answer:
         return Answer()
     if reply.role not in (None, "assistant", "ai", "model"):
         return Answer()
-    return Answer(raw, reply.finish_reason, reply.n_tool_calls)
+    return Answer(_FINISH_REASON.sub(b"}", raw), reply.finish_reason, reply.n_tool_calls)
 
 
 def _pieces(content: bytes) -> tuple[Body, list[bytes]] | None:

@@ -84,3 +84,18 @@ def test_without_session_ids_the_messages_give_the_same_sessions(ingested, data,
     pairs = {(rows[id_in_log(name, t["request_id"])]["session_id"], t["session_id"]) for t in truth}
     assert len(pairs) == len({t["session_id"] for t in truth})
     assert {row["session_source"] for row in rows.values()} <= {"message_chain", "block_chain"}
+
+
+@pytest.mark.parametrize(("name", "format"), [(LANGFUSE, "langfuse"), (OTLP, "otlp_genai")])
+def test_an_answer_is_byte_for_byte_the_message_that_follows_in_the_next_prompt(
+    sent, read, data, truth, name, format
+):
+    ids = read(data / "formats" / name).column("request_id")
+    prompts = dict(zip(ids, sent(data / "formats" / name, format), strict=True))
+    for true in truth:
+        if true["parent_request_id"]:
+            parent = prompts[id_in_log(name, true["parent_request_id"])]
+            child = prompts[id_in_log(name, true["request_id"])]
+            n = len(parent.messages)
+            assert child.messages[:n] == parent.messages
+            assert child.messages[n] == parent.reply
