@@ -81,6 +81,16 @@ def ingest(
         Literal["first", "after-system"],
         typer.Option(metavar="first|after-system", help="Where the chat template puts tool definitions."),
     ] = "first",
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Id that the logs share (x-request-id): one row a request from all."
+        ),
+    ] = None,
+    unmatched: Annotated[
+        Literal["keep", "drop"],
+        typer.Option(metavar="keep|drop", help="With --join: requests that only one log has."),
+    ] = "keep",
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Files read at the same time.")] = 1,
     force: Force = False,
     formats: Annotated[
@@ -116,6 +126,8 @@ def ingest(
         tokenizer=tokenizer,
         tools_order=tools_order,
         workers=workers,
+        join=join,
+        unmatched=unmatched,
         force=force,
     )
     with ctx.obj.progress() as progress:

@@ -17,4 +17,5 @@ def bare_id(request_id: str | None) -> str | None:
     if not request_id:
         return None
     bare = _PREFIX.sub("", request_id)
-    return bare if bare == request_id else _INDEX.sub("", bare)
+    has_index = bare != request_id and not request_id.startswith(("chatcmpl", "resp"))
+    return _INDEX.sub("", bare) if has_index else bare

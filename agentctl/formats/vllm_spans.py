@@ -34,6 +34,7 @@ CARRIES = (
     "prompt_tokens", "output_tokens", "max_tokens", "status",
 )  # fmt: skip
 LACKS = "No aborted or failed requests, no cached tokens, sessions, tenants or prompts; rarely the model."
+ROLE = "engine"
 ONE_RECORD_A_LINE = False
 
 _LATENCIES = {

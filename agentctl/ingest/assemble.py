@@ -14,6 +14,7 @@ from agentctl.errors import InputError, UsageError
 from agentctl.ingest.blocks import BlockSizes
 from agentctl.ingest.grouping import Grouping, group
 from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS
+from agentctl.ingest.join import Joined, join_files
 from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.placing import numbered_hashes
 from agentctl.ingest.read import FileReport
@@ -42,6 +43,7 @@ class Assembled:
     chain_conflicts: int
     dropped: dict[str, int]
     warnings: list[str]
+    joined: Joined | None = None
 
 
 def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: IngestOptions) -> Assembled:
@@ -50,6 +52,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     trie   block chains of logs that have ids
     texts  chains of messages and of text, of logs that have prompts
     """
+    joined = join_files(reports, options.join, options.unmatched == "keep") if options.join else None
     rows = Rows(reports)
     if not len(rows):
         raise InputError(
@@ -81,7 +84,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     arrival, end = arrival_ns / _NS, _ends(arrival_ns, rows.floats("e2e_s"))
     grouping = group(rows, arrival, end, tree, block_tokens, options, messages)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
-    warnings += grouping.warnings
+    warnings += [*grouping.warnings, *(joined.warnings if joined else ())]
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
@@ -103,8 +106,9 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
         time_origin_ns,
         grouping.document,
         conflicts,
-        dropped,
+        dropped | (joined.dropped if joined else {}),
         warnings,
+        joined,
     )
 
 

@@ -124,6 +124,7 @@ def _read_all(
         options.json_document,
         year=options.year,
         timezone=options.timezone,
+        join=options.join,
         hashing=hashing,
     )
     trie, texts = Trie(), Texts(hashing)
@@ -246,12 +247,14 @@ def _document(
             }
             for report in reports
         ],
+        "join": assembled.joined and assembled.joined.document,
         "records": {
             "read": sum(report.n_records for report in reports),
             "rows": len(assembled.rows),
             "quarantined": sum(report.quarantine.count for report in reports),
             "quarantined_by_reason": dict(sum((r.quarantine.reasons for r in reports), Counter())),
             "dropped": dict(dropped),
+            "joined": assembled.joined.n_joined if assembled.joined else 0,
         },
         "hash": _describe_hashes(reports, hashing),
         "sessions": assembled.sessions,

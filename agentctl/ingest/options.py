@@ -35,6 +35,8 @@ class IngestOptions:
     tokenizer: Path | None = None
     tools_order: Literal["first", "after-system"] = "first"
     workers: int = 1
+    join: str | None = None  # the id by which logs of the same requests become one row a request
+    unmatched: Literal["keep", "drop"] = "keep"  # with join: requests that one log alone has
     force: bool = False
     year: int | None = None  # in which logs without years begin
     timezone: str | None = None  # of times without a zone; None: UTC is assumed

@@ -22,7 +22,7 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
     )
     set_aside, dropped = _by_reason(records["quarantined_by_reason"]), _by_reason(records["dropped"])
     facts = (
-        Fact("records read", records["read"], "count", "rows + set aside + dropped"),
+        Fact("records read", records["read"], "count", "rows + set aside + dropped + joined"),
         Fact("rows", records["rows"], "count"),
         Fact("set aside as bad", records["quarantined"], "count", set_aside),
         Fact("dropped", sum(records["dropped"].values()), "count", dropped),
@@ -35,6 +35,7 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
         Fact("session evidence", sources, "", "rows by what names their session"),
         Fact("time", _time(document), "", ""),
         *([Fact("engine events", n_events, "count", "gauges, in events.parquet")] if n_events else []),
+        *_joined(document),
     )
     files = Table(
         columns=(("file", ""), ("format", ""), ("lines", "count"), ("record lines", "count"),
@@ -51,6 +52,21 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
         Section(
             "ingest", "Ingest", sentence, facts=facts, tables=(files,), warnings=tuple(document["warnings"])
         ),
+    )
+
+
+def _joined(document: dict[str, Any]) -> tuple[Fact, ...]:
+    if not document["join"]:
+        return ()
+    join, records = document["join"], document["records"]
+    shared = f"requests in two logs or more, of {join['requests']:,}, by {join['key']}"
+    only = _by_reason(join["only_in"])
+    conflicts = _by_reason(join["conflicts"])
+    return (
+        Fact("joined", join["matched"], "count", shared),
+        Fact("rows put into those of other logs", records["joined"], "count"),
+        Fact("requests of one log alone", sum(join["only_in"].values()), "count", only),
+        Fact("values that differ", sum(join["conflicts"].values()), "count", conflicts),
     )
 
 

@@ -1,12 +1,12 @@
 """Reads logs with the readers as ingest does, and gives back rows that are easy to compare."""
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from oracles.renderings import read_truth
 
 from agentctl.formats.base import Reading, ReadOptions, reader_named
 from agentctl.ingest.quarantine import Place, Quarantine
@@ -84,22 +84,7 @@ def _chain(trie: Trie, tip: int | None) -> list[int] | None:
 @pytest.fixture(scope="session")
 def truth() -> list[dict]:
     """The requests behind tests/data/formats, numbers as numbers."""
-    whole = {
-        "turn_index",
-        "attempt",
-        "input_tokens",
-        "output_tokens",
-        "cached_tokens",
-        "http_status",
-        "n_messages",
-    }
-    with (DATA / "formats" / "truth.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        for key, value in row.items():
-            if key in whole or key.endswith("_s"):
-                row[key] = (int if key in whole else float)(value) if value else None
-    return sorted(rows, key=lambda row: row["arrival_unix_s"])
+    return read_truth()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
 """How a dataset compares with tests/data/formats/truth.csv, column by column."""
 
+import csv
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -14,6 +16,22 @@ SAME = {
     "gap_kind": "gap_kind",
 }  # fmt: skip
 TIMES = {"arrival_s": "arrival_unix_s", "ttft_s": "ttft_s", "e2e_s": "e2e_s", "queue_s": "queue_s"}
+
+
+def read_truth() -> list[dict[str, Any]]:
+    """Its requests by arrival, numbers as numbers, None for what does not apply."""
+    whole = {
+        "turn_index", "attempt", "input_tokens", "output_tokens", "cached_tokens", "http_status",
+        "n_messages",
+    }  # fmt: skip
+    path = Path(__file__).parents[1] / "data" / "formats" / "truth.csv"
+    with path.open(newline="") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    for row in rows:
+        for key, value in row.items():
+            if key in whole or key.endswith("_s"):
+                row[key] = (int if key in whole else float)(value) if value else None
+    return sorted(rows, key=lambda row: row["arrival_unix_s"])
 
 
 def plain(request_id: str | None) -> str | None:
