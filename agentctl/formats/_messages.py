@@ -80,13 +80,13 @@ class Prompts:
 def without_tool_messages(prompt: Prompt) -> Prompt:
     """LangChain's callback for Langfuse appends the tools as messages behind each prompt, where they would
     break every chain: they become the tools."""
-    n = len(prompt.messages)
-    while n and _decodes(_tool_message, prompt.messages[n - 1]):
-        n -= 1
-    if n in (0, len(prompt.messages)):
+    messages = list(prompt.messages) if isinstance(prompt.messages, list) else []
+    tools: list[bytes] = []
+    while len(messages) > 1 and _decodes(_tool_message, messages[-1]):
+        tools.insert(0, messages.pop())
+    if not tools:
         return prompt
-    tools = b"[" + b",".join(prompt.messages[n:]) + b"]"
-    return prompt._replace(messages=prompt.messages[:n], tools=prompt.tools or tools)
+    return prompt._replace(messages=messages, tools=prompt.tools or b"[" + b",".join(tools) + b"]")
 
 
 def answer_of(content: bytes | None) -> Answer:

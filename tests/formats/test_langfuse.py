@@ -4,6 +4,8 @@ Of the truth an export carries: arrival, TTFT and end (to the ms), status, model
 tokens of requests that did not fail; not the finish reason (but the calls in the answer) and not the queue.
 """
 
+import json
+
 import pytest
 
 from agentctl.formats.langfuse import CARRIES
@@ -226,3 +228,24 @@ def test_it_carries_what_it_says(read):
     }  # fmt: skip
     log = read([row(**full), row(id="b", level="ERROR", statusMessage="HTTP 500")])
     assert log.carried == set(CARRIES)
+
+
+def test_tools_that_langchain_appends_to_the_messages_break_no_chain(sent, data):
+    first, second = sent(
+        data / "langfuse/langgraph-python-2025-08-22.trace.json.gz", "langfuse", json_document=True
+    )
+    assert (len(first.messages), len(second.messages)) == (2, 4)
+    assert second.messages[:2] == first.messages
+    assert second.tools == first.tools != b""
+
+
+def test_content_is_read_in_all_its_encodings(sent):
+    messages = [{"role": "user", "content": 'hé "quoted"'}]
+    body = {"system": "Be brief.", "messages": messages, "tools": [{"name": "f"}]}
+    inputs = [messages, json.dumps(messages), json.dumps(json.dumps(messages)), body, json.dumps(body), "hi"]
+    prompts = sent([row(input=content) for content in inputs], "langfuse")
+    assert [json.loads(prompt.messages[-1]) for prompt in prompts[:5]] == messages * 5
+    for prompt in prompts[3:5]:
+        assert json.loads(prompt.messages[0]) == {"role": "system", "content": "Be brief."}
+        assert json.loads(prompt.tools) == [{"name": "f"}]
+    assert prompts[5].messages == [b"hi"]
