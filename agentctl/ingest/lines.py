@@ -47,16 +47,16 @@ class ValueDecoder:
     def decode(self, text: bytes | msgspec.Raw) -> Any:
         """The value, or a Fault."""
         try:
-            return self.strict.decode(text)
+            try:
+                return self.strict.decode(text)
+            except msgspec.ValidationError:
+                return self._lax.decode(text)  # reads on where the strict one stopped, and may find worse
         except RecursionError:
             return Fault("nested_too_deep")
-        except msgspec.ValidationError:
-            try:
-                return self._lax.decode(text)
-            except msgspec.ValidationError as error:
-                path = _PATH.search(str(error))
-                missing = "missing required field" in str(error)
-                return Fault("missing_field" if missing else "wrong_type", path and path.group(1))
+        except msgspec.ValidationError as error:
+            path = _PATH.search(str(error))
+            missing = "missing required field" in str(error)
+            return Fault("missing_field" if missing else "wrong_type", path and path.group(1))
         except msgspec.DecodeError:
             return Fault("not_json")
 

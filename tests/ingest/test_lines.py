@@ -31,6 +31,7 @@ def decode(data: bytes, first_line: int = 1) -> tuple[list, list[int], int, list
 FAULTS = [
     (b'{"n": 1', "not_json"),
     (b'{"n": 1,}', "not_json"),
+    (b'{"n": "1", "text": "a', "not_json"),  # only the lax rule reads as far as the cut
     (b'{"n": NaN}', "not_json"),
     (b'{"n": Infinity}', "not_json"),
     (b'{"n": 01}', "not_json"),
