@@ -2,7 +2,8 @@
 
 What the column holds is decided once, on the first records; a record that holds something else is bad. Epoch
 times between 2001 and 2286 have 10, 13, 16 or 19 digits before the point in s, ms, us and ns, so that their
-size tells the unit. Any other number is ambiguous and needs the unit in the name of the column.
+size tells the unit. Any other number is ambiguous and needs the unit in the name of the column. Dates without
+a zone are in that of --timezone, else in UTC.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import numpy as np
 from agentctl.errors import UsageError
 from agentctl.formats._cells import NS_PER, Instant, decimal, instant, nanoseconds
 from agentctl.formats._columns import Columns
+from agentctl.formats._local import LocalTime
 from agentctl.formats._mapping import Field
+from agentctl.formats.base import Reading
 
 _EPOCH_NS = 10**18  # 2001-09-09: times from here on count from 1970, those below from the start of the log
 _DATE = "date"
@@ -26,11 +29,11 @@ _DATE = "date"
 class Clock:
     """Reads one column of times. `is_absolute` is None until the first time has been read."""
 
-    def __init__(self, field: Field) -> None:
+    def __init__(self, field: Field, reading: Reading) -> None:
         self._field = field
+        self._local = LocalTime(reading)
         self._kind = field.unit
         self.is_absolute: bool | None = None
-        self.tz_assumed: str | None = None
 
     def read(self, columns: Columns, cells: Sequence[Any], required: bool) -> list[int | None]:
         """Nanoseconds since the epoch or the start of the log."""
@@ -46,8 +49,6 @@ class Clock:
         times = columns.parse(self._nanoseconds, usable, path)
         columns.reject(np.array(other, dtype=np.bool_), "mixed_times", path)
         columns.reject(np.array(self._on_another_scale(times), dtype=np.bool_), "mixed_times", path)
-        if any(isinstance(value, Instant) and not value.zoned for value in values):
-            self.tz_assumed = "UTC"
         return times
 
     def _is_other(self, kind: str | None) -> bool:
@@ -55,7 +56,7 @@ class Clock:
 
     def _nanoseconds(self, value: Instant | Decimal | None) -> int | None:
         if value is None or isinstance(value, Instant):
-            return value and value.ns
+            return self._local.utc_ns(value)
         assert self._kind is not None
         return nanoseconds(value, self._kind)
 

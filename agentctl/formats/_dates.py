@@ -22,7 +22,7 @@ def dates(
         return at_once
     found = columns.parse(instant, [text or "" for text in texts], path, required)
     local = LocalTime(reading)
-    return [at and (at.ns if at.zoned else local.epoch_ns(at.ns)) for at in found]
+    return [local.utc_ns(at) for at in found]
 
 
 def _utc_dates(texts: Sequence[str | None], required: bool) -> list[int | None] | None:

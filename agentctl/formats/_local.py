@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from agentctl.errors import UsageError
-from agentctl.formats._cells import NS_PER
+from agentctl.formats._cells import NS_PER, Instant
 from agentctl.formats.base import Reading
 from agentctl.ingest.zones import parse_zone
 
@@ -35,6 +35,12 @@ class LocalTime:
         if offset is None:
             offset = self._offset_ns[slot] = self._offset_of(slot)
         return local_ns - offset
+
+    def utc_ns(self, instant: Instant | None) -> int | None:
+        """A date as nanoseconds since the epoch; in the zone that it names, else in the user's."""
+        if instant is None:
+            return None
+        return instant.ns if instant.zoned else self.epoch_ns(instant.ns)
 
     def yearless_ns(self, month: int, day: int, of_day_ns: int) -> int:
         """Since the epoch; `of_day_ns` since midnight. Raises ValueError for a day that no year has near."""

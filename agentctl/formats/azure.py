@@ -6,7 +6,7 @@
 Source: Azure/AzurePublicDataset, Splitwise (ISCA'24) and DynamoLLM (HPCA'25) traces; the multimodal trace of
 2025 adds NumImages (images are not prompt tokens there; the column is not used).
 Pitfalls: seven digits of fraction, kept whole (read as two digits, arrivals 1, 2 and 9 ms apart become equal:
-kubernetes-sigs/inference-perf PR 782); no zone in the first files, which are read as UTC, but one in later
+kubernetes-sigs/inference-perf PR 782); no zone in the first files (--timezone, else UTC), but one in later
 ones; no sessions, no block ids.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from agentctl.formats._cells import instant, whole
 from agentctl.formats._columns import Columns
 from agentctl.formats._csv import read_csv
+from agentctl.formats._local import LocalTime
 from agentctl.formats.base import Batch, Reading, Sample
 
 NAME = "azure"
@@ -32,13 +33,11 @@ def recognises(sample: Sample) -> bool:
 
 
 def read(reading: Reading) -> Iterator[Batch]:
-    reading.time_origin = "absolute"
+    reading.time_origin, local = "absolute", LocalTime(reading)
     for table in read_csv(reading, _HEADER):
         columns = Columns(reading, table.chunk, table.lines)
         times = columns.parse(instant, table.cells["TIMESTAMP"], "TIMESTAMP", required=True)
-        if any(time and not time.zoned for time in times):
-            reading.tz_assumed = "UTC"
-        columns.arrival([time and time.ns for time in times], "TIMESTAMP", "ns")
+        columns.arrival([local.utc_ns(time) for time in times], "TIMESTAMP", "ns")
         prompt = columns.parse(whole, table.cells["ContextTokens"], "ContextTokens", required=True)
         output = columns.parse(whole, table.cells["GeneratedTokens"], "GeneratedTokens", required=True)
         columns.tokens("prompt_tokens", prompt, "ContextTokens", low=1)

@@ -107,7 +107,7 @@ class Reading:
     n_blank_lines: int = 0
     n_header_lines: int = 0
     n_continuation_lines: int = 0  # further lines of records that span several (quoted CSV cells)
-    n_other_lines: int = 0  # of a log that is about more than requests: gauges, health checks, start-up
+    n_other_lines: int = 0  # of a log that is about more than requests: gauges, health checks, messages
     n_dropped_lines: int = 0
     n_records: int = 0  # good ones
     dropped: dict[str, int] = field(default_factory=dict)

@@ -160,7 +160,7 @@ class _Session:
     def add(self, row: Row, line: int, chunk: Chunk) -> None:
         time = _time(row.timestamp)
         if row.type != "assistant" or row.uuid is None or row.uuid in self._entries:
-            self._reading.n_continuation_lines += 1
+            self._reading.n_other_lines += 1
         elif isinstance(message := self._message.decode(row.message), Fault):
             path = (message.path or "$").removeprefix("$")
             self._reading.reject(chunk, line, message.reason, f"$.message{path}")

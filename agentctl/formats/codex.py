@@ -11,7 +11,6 @@ Source: openai/codex 0.114 (codex-rs, RolloutItem). A token_count with an `info`
 is the call's. Input counts hold the cached tokens, output counts the reasoning.
 arrival   the latest input (message, tool output) before the call's first output
 e2e       until the token_count
-finish    there is none in the log; calls with tool calls count as tool_calls, others as stop
 Pitfalls:
 - A token_count may be repeated, or have info null: totals that did not grow are no call.
 - Totals are cumulative. They check the last usage; where they differ, a warning counts it.
@@ -42,7 +41,7 @@ NAME = "codex"
 TITLE = "Codex rollout JSONL (timestamp, type, payload; token_count events)"
 CARRIES = (
     "request_id", "arrival_s", "e2e_s", "prompt_tokens", "output_tokens", "cached_tokens",
-    "reasoning_tokens", "session_id", "agent_path", "parent_request_id", "model", "finish_reason",
+    "reasoning_tokens", "session_id", "agent_path", "parent_request_id", "model",
      "n_assistant", "n_tool_calls_out",
 )  # fmt: skip
 LACKS = "No first-token times, tool definitions or failed calls, so no block chains; no placement."
@@ -176,7 +175,7 @@ class _Rollout:
             return None
         if row.type == "event_msg" and payload.type == "token_count" and payload.info:
             return self._end_call(payload.info, time, line)
-        self._reading.n_continuation_lines += 1
+        self._reading.n_other_lines += 1
         self._see(row.type, payload, time)
         return None
 
@@ -267,7 +266,6 @@ def _batch(calls: list[Call], reading: Reading, chunk: Chunk) -> Batch:
     columns.text("agent_line", [call.session for call in calls])
     columns.text("parent_agent_line", [call.parent for call in calls])
     columns.text("model", [call.model for call in calls])
-    columns.text("finish_reason", ["tool_calls" if call.n_tools else "stop" for call in calls])
     columns.tokens("n_tool_calls_out", [call.n_tools for call in calls], "$.payload")
     columns.tokens("n_assistant", [call.n_assistant for call in calls], "$.payload")
     for column, field, low in (

@@ -98,7 +98,7 @@ def read(reading: Reading) -> Iterator[Batch]:
     asked = [
         Field(f"{name}/{k}", path, None) for name, paths in sources.items() for k, path in enumerate(paths)
     ]
-    clocks = {name: Clock(field) for name, field in own.items() if name in TIMES}
+    clocks = {name: Clock(field, reading) for name, field in own.items() if name in TIMES}
     for cells in tables(reading, asked):
         values = {name: _first(cells, name, len(paths)) for name, paths in sources.items()}
         kinds = zip(values["method"], values["path"], strict=True)

@@ -5,8 +5,9 @@
 FIELD is a column's name, or a dotted path into nested objects; a key that itself has dots is found too.
 arrival is required. Everything else may be missing and is then unknown. Durations carry their unit
 (`--map ttft_ms=...`); so do arrivals that count from the start of the log (`--map arrival_s=...`). Dates
-without a zone are read as UTC. `end` gives e2e where that is not there; http_status gives the status.
-hash_ids is a list, in CSV as JSON text. `--join FIELD` names the id that the logs of one request share.
+without a zone are in that of --timezone, else in UTC. `end` gives e2e where that is not there; http_status
+gives the status. hash_ids is a list, in CSV as JSON text. `--join FIELD` names the id that the logs of one
+request share.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def read(reading: Reading) -> Iterator[Batch]:
     fields = resolve(reading.options.column_map)
     if reading.options.join:
         fields["join_id"] = Field("join_id", reading.options.join, None)
-    clocks = {name: Clock(fields[name]) for name in TIMES if name in fields}
+    clocks = {name: Clock(fields[name], reading) for name in TIMES if name in fields}
     seen: set[str] = set()
     for cells in tables(reading, list(fields.values())):
         columns = Columns(reading, cells.chunk, cells.lines)
@@ -64,7 +65,6 @@ def read(reading: Reading) -> Iterator[Batch]:
 def take_time(reading: Reading, clock: Clock) -> None:
     """What the arrivals of the records so far say about the file."""
     reading.time_origin = "absolute" if clock.is_absolute else "relative"
-    reading.tz_assumed = clock.tz_assumed
 
 
 def fill(

@@ -168,8 +168,9 @@ def _is_call(line: bytes) -> bool:
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
     decoder = LineDecoder(Call, reading.quarantine)
-    clocks = {name: Clock(Field("arrival", f"$.{name}", None)) for name in ("timestamp", "end_timestamp")}
-    clocks["created"] = Clock(Field("arrival", "$.response.created", "s"))
+    fields = {name: Field("arrival", f"$.{name}", None) for name in ("timestamp", "end_timestamp")}
+    fields["created"] = Field("arrival", "$.response.created", "s")
+    clocks = {name: Clock(field, reading) for name, field in fields.items()}
     for chunk in reading.chunks():
         lines = decoder.decode(chunk)
         reading.n_blank_lines += lines.n_blank
@@ -230,8 +231,6 @@ def _put_times(
     logged = clocks["timestamp"].read(columns, [call.timestamp for call in calls], required=False)
     end = clocks["end_timestamp"].read(columns, [call.end_timestamp for call in calls], required=False)
     created = clocks["created"].read(columns, [answer.created for answer in answers], required=False)
-    if any(clock.tz_assumed for clock in clocks.values()):
-        reading.tz_assumed = "UTC"
     arrival, lasts = [], []
     for call, time, ended, made in zip(calls, logged, end, created, strict=True):
         last = ended - time if ended is not None and time is not None else None

@@ -30,6 +30,7 @@ import numpy as np
 
 from agentctl.formats._cells import instant, nanoseconds
 from agentctl.formats._columns import Columns
+from agentctl.formats._local import LocalTime
 from agentctl.formats._text import COLOUR, address, text_lines
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, ValueDecoder
@@ -87,7 +88,7 @@ class _Log:
     _json = ValueDecoder(JsonLine)
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self._reading, self._local = reading, LocalTime(reading)
         self._routed: dict[bytes, Decimal] = {}
 
     def read(self, chunk: Chunk, number: int, text: bytes) -> Placement | None:
@@ -125,9 +126,7 @@ class _Log:
             local = instant(written)
         except (ValueError, ArithmeticError):
             return None
-        if local is not None:
-            self._reading.tz_assumed = "UTC"
-        return local and local.ns
+        return self._local.utc_ns(local)
 
     def _is_second_half(self, match: re.Match[bytes]) -> bool:
         """The request was in the router, as this line counts, just since an earlier line sent it on."""

@@ -49,7 +49,7 @@ TWO_CALLS = [
 def test_the_known_answers_of_the_sample(read, data):
     log = read(data / SESSION)
     assert (log.report.format, log.report.time_origin, log.faults) == ("claude_code", "absolute", [])
-    assert len(log.rows) == 10 and log.report.n_lines == log.report.n_record_lines == 64
+    assert (len(log.rows), log.report.n_lines, log.report.n_record_lines) == (10, 64, 25)
     totals = {name: sum(log.column(name)) for name in claude_code.CARRIES if name.endswith("_tokens")}
     assert totals == {
         "prompt_tokens": 3_039 + 21_086 + 394_068,
@@ -91,7 +91,7 @@ def test_a_call_lasts_from_its_complete_input_to_its_last_block(read):
     assert log.column("e2e_s") == [3.0, 3.0]
     assert log.column("prompt_tokens") == [35, 43]
     assert log.column("n_tool_calls_out") == [1, 0]
-    assert (log.column("source_row"), log.report.n_record_lines) == ([2, 5], 5)
+    assert (log.column("source_row"), log.report.n_record_lines) == ([2, 5], 3)
 
 
 def test_rows_in_any_order_give_the_same_calls(read):
@@ -228,7 +228,7 @@ def test_rows_of_other_kinds_belong_to_the_conversation(read):
     ]
     log = read([*others[:3], *TWO_CALLS, *others[3:]])
     assert log.report.format == "claude_code"
-    assert len(log.rows) == 2 and log.report.n_record_lines == 10
+    assert (len(log.rows), log.report.n_record_lines, log.report.n_other_lines) == (2, 3, 7)
 
 
 def used(input_tokens: object) -> dict:

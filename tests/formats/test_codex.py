@@ -61,7 +61,7 @@ def seconds(log) -> list[float]:
 def test_the_known_answers_of_the_sample(read, data):
     log = read(data / ROLLOUT)
     assert (log.report.format, log.report.time_origin, log.faults) == ("codex", "absolute", [])
-    assert len(log.rows) == 9 and log.report.n_lines == log.report.n_record_lines == 72
+    assert (len(log.rows), log.report.n_lines, log.report.n_other_lines) == (9, 72, 63)
     totals = {name: sum(log.column(name)) for name in codex.CARRIES if name.endswith("_tokens")}
     assert totals == {
         "prompt_tokens": 95_819, "cached_tokens": 79_488, "output_tokens": 1_912, "reasoning_tokens": 581,
@@ -109,7 +109,7 @@ def test_a_call_lasts_from_its_last_input_to_its_count(read):
     )  # fmt: skip
     assert seconds(log) == [3.0, 11.0]  # a message without a role is input
     assert log.column("e2e_s") == [3.0, 1.0]
-    assert log.column("finish_reason") == ["tool_calls", "stop"]
+    assert log.column("n_tool_calls_out") == [1, 0]
 
 
 def test_the_output_of_a_tool_that_ended_before_the_count_is_the_next_calls_input(read):

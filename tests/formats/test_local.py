@@ -100,3 +100,23 @@ def test_without_a_year_the_error_names_the_flag(reading):
     with pytest.raises(UsageError, match="no year") as error:
         yearless(LocalTime(reading()), (11, 12))
     assert error.value.hint is not None and "--year" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("log", "options"),
+    [
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n{},5,1\n", {}),
+        ("at,n\n{},5\n", {"format": "generic", "column_map": {"arrival": "at", "prompt_tokens": "n"}}),
+        ('{{"start_time": "{}", "response_code": 200, "method": "POST", "response_flags": "-"}}\n',
+         {"format": "envoy"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("zone", "hour"), [(None, 12), ("Europe/Berlin", 11), ("-05:30", 17.5)])
+def test_readers_put_dates_without_a_zone_into_the_one_of_the_user(read, log, options, zone, hour):
+    midnight = 1_700_092_800  # 2023-11-16
+    found = read(log.format("2023-11-16 12:00:00.1234567"), timezone=zone, **options)
+    assert found.column("arrival_ns") == [int((midnight + hour * 3600) * 10**9) + 123_456_700]
+    assert found.report.tz_assumed == (zone or "UTC")
+    found = read(log.format("2023-11-16 12:00:00.1234567Z"), timezone=zone, **options)
+    assert found.column("arrival_ns") == [int((midnight + 12 * 3600) * 10**9) + 123_456_700]
+    assert found.report.tz_assumed is None
