@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from agentctl.ingest.build import ingest
+from agentctl.ingest.build import IngestOptions, ingest
 
 COLUMNS = [
     "request_id", "session_id", "session_source", "turn_index", "attempt", "parent_request_id", "gap_s",
@@ -99,3 +99,16 @@ def test_an_answer_is_byte_for_byte_the_message_that_follows_in_the_next_prompt(
             n = len(parent.messages)
             assert child.messages[:n] == parent.messages
             assert child.messages[n] == parent.reply
+
+
+def test_client_and_engine_spans_of_one_request_are_joined_by_the_response_id(data, truth, tmp_path):
+    logs = [data / "formats" / OTLP, data / "formats/vllm/vllm_otel_spans.otlp.jsonl.gz"]
+    rows = ingest(logs, tmp_path / "a.trace", IngestOptions(join="x-request-id")).trace.requests(
+        ["request_id", "session_id", "queue_s", "cached_tokens"]
+    )
+    assert len(rows) == len(truth)
+    for row, true in zip(rows.iter_rows(named=True), truth, strict=True):
+        assert row["session_id"] == true["session_id"]
+        if true["status"] == "ok":
+            assert row["queue_s"] == pytest.approx(true["queue_s"], abs=1e-6)
+            assert row["cached_tokens"] == int(true["cached_tokens"])
