@@ -19,6 +19,11 @@ from agentctl.ingest.prompts import Prompt
 _NULL = msgspec.Raw(b"null")
 _EMPTY = (b"", b"null", b"[]", b'""', HIDDEN.encode(), f'"{HIDDEN}"'.encode())
 _FINISH_REASON = re.compile(rb',\s*"finish_reason"\s*:\s*"[^"\\]*"\s*\}$')  # in output, not in later input
+# Of OpenAI, Anthropic, Gemini and OpenTelemetry. Others could be a model's own words.
+FINISH_REASONS = {
+    "stop", "length", "tool_calls", "tool_call", "function_call", "content_filter", "error", "end_turn",
+    "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal", "STOP", "MAX_TOKENS", "SAFETY",
+}  # fmt: skip
 _MAX_ENCODINGS = 3  # JSON in a JSON string in a JSON string
 
 
@@ -101,9 +106,10 @@ def answer_of(content: bytes | None) -> Answer:
         reply = _reply.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return Answer()
-    if reply.role not in (None, "assistant", "ai", "model"):
-        return Answer()
-    return Answer(_FINISH_REASON.sub(b"}", raw), reply.finish_reason, reply.n_tool_calls)
+    if reply.role not in ("assistant", "ai", "model"):
+        return Answer()  # an answer that is JSON itself, or the state of a framework
+    reason = reply.finish_reason if reply.finish_reason in FINISH_REASONS else None
+    return Answer(_FINISH_REASON.sub(b"}", raw), reason, reply.n_tool_calls)
 
 
 def _pieces(content: bytes) -> tuple[Body, list[bytes]] | None:

@@ -164,6 +164,19 @@ def test_a_generation_inside_a_generation_is_one_call(read):
     assert log.column("request_id") == ["in"]
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        '{"finish_reason": "SECRET", "answer": 42}',  # the model was asked for JSON
+        {"role": "assistant", "content": "a", "finish_reason": "SECRET"},
+        [{"role": "user", "finish_reason": "stop"}],
+        "SECRET",
+    ],
+)
+def test_no_word_of_an_answer_becomes_a_finish_reason(read, output):
+    assert read([row(output=output)]).column("finish_reason") == [None]
+
+
 def test_a_warning_is_no_failure(read):
     assert read([row(level="WARNING", statusMessage="HTTP 500")]).column("status") == ["ok"]
 
