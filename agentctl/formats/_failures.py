@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 _BY_HTTP = {408: "timeout", 429: "rejected", 499: "aborted", 504: "timeout"}
-_BY_WORD = {"cancel": "aborted", "abort": "aborted", "timeout": "timeout", "timedout": "timeout"}
+_BY_WORD = {"cancel": "aborted", "abort": "aborted", "disconnect": "aborted"}
+_BY_WORD |= {"timeout": "timeout", "timedout": "timeout"}
 _BY_WORD |= {"deadline": "timeout", "ratelimit": "rejected", "overloaded": "rejected"}
 
 

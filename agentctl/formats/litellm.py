@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from agentctl.formats._cells import NS_PER, Instant, decimal, instant, nanoseconds, text, whole
 from agentctl.formats._columns import Columns
 from agentctl.formats._csv import read_csv
+from agentctl.formats._failures import status_of_error, status_of_http
 from agentctl.formats._litellm_text import json_text, sent_and_answered
 from agentctl.formats._text import address
 from agentctl.formats.base import Batch, Reading, Sample
-from agentctl.formats.generic import status_of
 from agentctl.ingest.lines import Fault, LineDecoder, ValueDecoder
 from agentctl.ingest.source import Chunk
 
@@ -57,7 +57,6 @@ _GENERATING = frozenset(
 )  # fmt: skip
 _EMBEDDING = frozenset({"embedding", "aembedding"})
 _HEALTH_CHECK = "litellm-internal-health-check"  # team or key of the proxy's own probes
-_BY_CLASS = {"Timeout": "timeout", "RateLimitError": "rejected", "ClientDisconnect": "aborted"}
 _NULL = msgspec.Raw(b"null")
 
 
@@ -283,10 +282,9 @@ def _put_status(columns: Columns, cells: dict[str, list[Any]], metadata: list[Me
 def _status(word: str | None, is_hit: bool, code: int | None, error_class: str) -> str:
     if is_hit:
         return "proxy_cache"
-    by_code = status_of(code)
-    if by_code in _FAILED:
+    if by_code := status_of_http(code):
         return by_code
-    return _BY_CLASS.get(error_class, "error" if word == "failure" else "ok")
+    return status_of_error(error_class) if word == "failure" else "ok"
 
 
 _FAILED = ("error", "aborted", "timeout", "rejected")

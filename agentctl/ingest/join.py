@@ -235,6 +235,8 @@ def _write(
         with pa.ipc.new_file(str(path), merging.schema) as writer:
             for some in _slices(np.flatnonzero(owner == number)):
                 writer.write_batch(merging.batch(some))
+        if not (owner == number).any():
+            report.resolution_s = 0.0  # no arrival in the dataset is of this log
     for report in reports:  # the old ones stay mapped until the last of the new ones is written
         report.spool.with_suffix(".joined").replace(report.spool)
         report.node_numbers = None

@@ -71,6 +71,7 @@ OPENAI = [
         ("envoy", ENVOY),
         ("mooncake", MOONCAKE),
         ("openai_chat", OPENAI),
+        ("llmd_epp", "llmd_epp/epp.log"),
         ("production_stack", "production_stack/router.log.gz"),
         ("vllm_spans", VLLM_SPANS),
         ("weka", WEKA),

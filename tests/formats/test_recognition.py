@@ -31,6 +31,7 @@ KNOWN = {
         DATA / "formats/openai/chat_completions.jsonl.gz",
         *sorted((DATA / "openhands").glob("*.json.gz")),
     ],
+    "llmd_epp": [DATA / "formats/llmd_epp/epp.log"],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "aiperf": [DATA / "formats/aiperf/profile_export.jsonl.gz"],
     "claude_code": [DATA / "coding_agents/claude_code_session.jsonl"],
