@@ -33,7 +33,7 @@ from agentctl.formats._columns import Columns
 from agentctl.formats._dates import between
 from agentctl.formats._flat import flat_list
 from agentctl.formats._genai import put_status, without_enclosing
-from agentctl.formats._messages import Prompts, answer_of
+from agentctl.formats._messages import FINISH_REASONS, Prompts, answer_of
 from agentctl.formats._names import bare_id
 from agentctl.formats._otlp import Found
 from agentctl.formats._parameters import parameters
@@ -186,20 +186,32 @@ class _Choice(msgspec.Struct):
 class _Body(msgspec.Struct):
     """A response of OpenAI's or Anthropic's API."""
 
+    object: str | None = None
+    type: str | None = None
     id: str | None = None
     choices: list[_Choice] = []
     stop_reason: str | None = None
 
     @property
+    def is_response(self) -> bool:
+        """Not the answer itself, which may be JSON with an `id`, too."""
+        return self.object in _OBJECTS or self.type == "message"
+
+    @property
     def reason(self) -> str | None:
-        return self.choices[0].finish_reason if self.choices else self.stop_reason
+        reason = self.choices[0].finish_reason if self.choices else self.stop_reason
+        return reason if reason in FINISH_REASONS else None
 
 
 def _body(text: bytes | None) -> _Body:
     try:
-        return _response.decode(text or b"{}")
+        body = _response.decode(text or b"{}")
     except (msgspec.DecodeError, RecursionError):
         return _Body()  # text, or the output of a framework
+    return body if body.is_response else _Body()
+
+
+_OBJECTS = ("chat.completion", "chat.completion.chunk", "text_completion", "response")
 
 
 _TOOL = re.compile(r"llm\.tools\.([0-9]{1,6})\.tool\.json_schema")

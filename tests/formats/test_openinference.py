@@ -127,6 +127,13 @@ def test_a_call_that_two_instrumentations_report_counts_once(read):
     assert log.report.dropped == {"enclosing_span": 1}
 
 
+def test_no_word_of_an_answer_becomes_an_id_or_a_reason(read):
+    answers = ['{"id": "SECRET", "stop_reason": "SECRET"}', '{"object": "response", "stop_reason": "SECRET"}']
+    log = read([span({"output.value": text}, spanId=str(n)) for n, text in enumerate(answers)])
+    assert log.column("request_id") == ["0", "1"]
+    assert log.column("finish_reason") == [None, None]
+
+
 def test_a_session_and_a_user_are_those_of_the_span(read):
     log = read([span({"session.id": "s", "user.id": "u"}), span(spanId="b2")])
     assert log.column("session_id") == ["s", None]
