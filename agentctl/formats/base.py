@@ -73,6 +73,9 @@ TRANSPORT = {
     "parent_agent_line": "string",  # ... and of the one that started it (see ingest/agent_lines.py)
     "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
     "join_id": "string",  # what the logs of one request have in common (x-request-id), for --join
+    "session_header": "bool",  # session_id came in a header of the request
+    "is_response_link": "bool",  # parent_link is a previous_response_id
+    "reply_hash": "int64",  # of the node that its answer would be after its prompt, halved (made by ingest)
     "message_node": "int64",  # last message of its prompt in the tree of message chains (made by ingest)
     "unit_node": "int64",  # last piece of its text in the tree of pieces (made by ingest)
 }

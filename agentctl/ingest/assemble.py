@@ -22,6 +22,7 @@ from agentctl.ingest.rows import Rows
 from agentctl.ingest.text_blocks import blocks_of_texts
 from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import UNKNOWN_TIP, NumberedTree, Trie, count_conflicts, number_by_first_use
+from agentctl.ingest.turn_indicator import compare_turns
 from agentctl.ingest.turns import TOOL, USER, Log, Turns, order_turns, stop_kind
 from agentctl.ingest.write import Names
 from agentctl.schema import GAP_KINDS, ORIGINS, STATUSES
@@ -84,6 +85,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     arrival, end = arrival_ns / _NS, _ends(arrival_ns, rows.floats("e2e_s"))
     grouping = group(rows, arrival, end, tree, block_tokens, options, messages)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
+    grouping.document["turn_indicator"] = _turn_indicator(rows, grouping, turns, messages)
     warnings += [*grouping.warnings, *(joined.warnings if joined else ())]
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
@@ -218,6 +220,7 @@ def _turns(
         status=_recode(status, [STATUSES.index(name) for name in status_names], unknown=0),
         stop=_stops(_recode(stop, [stop_kind(name) for name in stop_names], unknown=-1), stop, rows),
         tip=tree.tips,
+        message=grouping.message,
         named_parent=grouping.named_parent,
         spawn=grouping.spawn,
         think=rows.floats("think_s"),
@@ -234,6 +237,22 @@ def _stops(said: NDArray[np.int8], reason: NDArray[np.int64], rows: Rows) -> NDA
     calls = rows.ints("n_tool_calls_out")
     by_calls = np.where(calls > 0, TOOL, USER)
     return np.where((reason < 0) & (calls >= 0), by_calls, said).astype(np.int8)
+
+
+def _turn_indicator(
+    rows: Rows, grouping: Grouping, turns: Turns, messages: NumberedTree | None
+) -> dict[str, Any] | None:
+    agent, names = rows.codes("agent_path")
+    return compare_turns(
+        grouping.session * (len(names) + 1) + agent + 1,
+        turns.turn_index,
+        turns.attempt,
+        turns.origin,
+        turns.parent_row,
+        rows.ints("n_assistant"),
+        grouping.message,
+        None if messages is None else messages.parent,
+    )
 
 
 def _recode(codes: NDArray[np.int64], values: list[int], unknown: int) -> NDArray[np.int8]:

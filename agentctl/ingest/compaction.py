@@ -2,8 +2,8 @@
 
 An agent whose context is full replaces old messages by a summary. No old list of messages is the beginning of
 the new one, so that message chains see a new session. Both rules below want exactly one old session to fit;
-they are wrong for a user who drops a task and at once begins another. Such links have a low confidence and are
-counted.
+they are wrong for a user who drops a task and at once begins another. Such links have a low confidence and
+are counted.
 """
 
 from __future__ import annotations

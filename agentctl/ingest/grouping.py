@@ -1,7 +1,7 @@
 """Which session each row belongs to, from which evidence, and how sure that is.
 
-In this order: the format's own session (ids that mean something only inside it), links between requests,
-session ids that pass the test, block chains, and alone.
+In this order: the format's own session (ids that mean something only inside it), session ids that pass the
+test, links between requests, message chains, block chains, and alone.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit
 from numpy.typing import NDArray
 
 from agentctl.errors import InputError
+from agentctl.ingest.evidence import Evidence
+from agentctl.ingest.message_chains import KINDS
 from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.rows import Rows
 from agentctl.ingest.session_ids import check_explicit_ids
-from agentctl.ingest.sessions import derive_block_chain_sessions, number_sessions, session_band
-from agentctl.ingest.trie import UNKNOWN_TIP, NumberedTree
+from agentctl.ingest.trie import NumberedTree
 from agentctl.ingest.turns import PARENT_MISSING, PARENT_UNKNOWN
 from agentctl.schema import SESSION_SOURCES
 
 if TYPE_CHECKING:
     from agentctl.ingest.write import Names
 
-_EXPLICIT = SESSION_SOURCES.index("explicit")
-_LINK = SESSION_SOURCES.index("parent_link")
-_CHAIN = SESSION_SOURCES.index("block_chain")
-_SINGLE = SESSION_SOURCES.index("single")
+_EXPLICIT, _HEADER, _LINK, _RESPONSE, _MESSAGES, _BLOCKS, _SINGLE = range(7)
+assert SESSION_SOURCES == (
+    "explicit", "header", "parent_link", "response_chain", "message_chain", "block_chain", "single",
+)  # fmt: skip
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Grouping:
     spawn: NDArray[np.int64]  # row that started this row's sub-agent, -1
     explicit: NDArray[np.int64]  # code of the log's own session id, -1
     explicit_names: list[str]
+    message: NDArray[np.int64]  # last message of the prompt in the tree of messages, -1
     document: dict[str, Any]  # the `sessions` part of dataset.json
     warnings: list[str] = field(default_factory=list)
 
@@ -54,7 +57,8 @@ class Grouping:
 
     def names(self, names: Names, positions: NDArray[np.int64]) -> pa.Array:
         """Session ids: the log's own where they count, else the first request's id."""
-        own = np.where(self.source[positions] == _EXPLICIT, self.explicit[positions], -1)
+        is_named = (self.source == _EXPLICIT) | (self.source == _HEADER)
+        own = np.where(is_named, self.explicit, -1)[positions]
         given = pa.array(self.explicit_names, pa.string()).take(pa.array(own, mask=own < 0))
         return pc.coalesce(given, names.requests(self.first_row[self.session[positions]]))
 
@@ -78,6 +82,7 @@ def group(
     its prompt, so that a prompt is a proper prefix of another where its tip is a proper ancestor
     """
     n = len(rows)
+    evidence = Evidence(rows, arrival, end, tree, block_tokens, messages)
     explicit, explicit_names = rows.codes("session_id")
     named_parent, spawn, warnings = _links(rows)
     grouping = Grouping(
@@ -88,93 +93,119 @@ def group(
         spawn=spawn,
         explicit=explicit,
         explicit_names=explicit_names,
-        document={"method": options.sessions, "id_test": None, "band": []},
+        message=evidence.message_node,
+        document={"method": options.sessions, "id_test": None, "band": [], "message_links": None},
         warnings=warnings,
     )
+    before = np.full(n, -1, dtype=np.int64)
     if options.sessions == "none":
         named_parent[:] = PARENT_UNKNOWN  # every request its own session, no parents
         grouping.spawn[:] = -1
-        _set(grouping, np.arange(n), np.arange(n), _SINGLE, np.float32(0.0))
     elif options.sessions == "explicit":
         if not explicit_names:
             raise InputError("no record has a session id", hint="--sessions auto derives sessions")
-        _set_explicit(grouping)
+        _set_explicit(grouping, evidence)
+    elif rows.time_origin == "session":  # the format is made of sessions: nothing to doubt or derive
+        _set_explicit(grouping, evidence)
     else:
-        _automatic(grouping, rows, arrival, end, tree, block_tokens)
-    _finish(grouping)
+        _test_explicit(grouping, evidence)
+        before = _derive(grouping, evidence)
+    grouping.session = _number(grouping.session, before)
+    _describe(grouping)
     return grouping
 
 
-def _automatic(
-    grouping: Grouping,
-    rows: Rows,
-    arrival: NDArray[np.float64],
-    end: NDArray[np.float64],
-    tree: NumberedTree,
-    block_tokens: int | None,
-) -> None:
-    if rows.time_origin == "session":  # the format is made of sessions: nothing to doubt or derive
-        _set_explicit(grouping)
+def _test_explicit(grouping: Grouping, evidence: Evidence) -> None:
+    """Use the log's session ids if they look like sessions."""
+    if not grouping.explicit_names:
         return
-    if rows.has("parent_link"):
-        everyone = np.arange(len(rows))
-        parent = np.maximum(grouping.named_parent, -1)
-        _set(grouping, everyone, number_sessions(parent), _LINK, np.float32(1.0))
-        return
-    chains = None
-    if block_tokens is not None:
-        prompt, output = rows.ints("prompt_tokens"), rows.ints("output_tokens")
-        shape = (tree.parent, tree.depth, block_tokens)
-        chains = derive_block_chain_sessions(arrival, prompt, output, tree.tips, *shape)
-        band = session_band(arrival, prompt, output, tree.tips, *shape)
-        grouping.document["band"] = [row._asdict() for row in band]
-    if grouping.explicit_names:
-        test = check_explicit_ids(
-            grouping.explicit,
-            arrival,
-            end,
-            tree.tips,
-            tree.parent,
-            None if chains is None else chains.session,
-        )
-        grouping.document["id_test"] = test._asdict()
-        if test.accepted:
-            _set_explicit(grouping)
+    everyone = np.arange(len(evidence.rows))
+    chain_session = None
+    if chains := evidence.message_chains(everyone >= 0, evidence.rows.codes("tenant")[0]):
+        chain_session = chains.session
+    elif evidence.block_tokens is not None:
+        chain_session = evidence.block_chains(everyone).session
+    test = check_explicit_ids(
+        grouping.explicit,
+        evidence.arrival,
+        evidence.end,
+        evidence.tree.tips,
+        evidence.tree.parent,
+        chain_session,
+    )
+    grouping.document["id_test"] = test._asdict()
+    if test.accepted:
+        _set_explicit(grouping, evidence)
+    else:
+        grouping.warnings.append(f"the log's session ids are not used: {test.reason}")
+
+
+def _set_explicit(grouping: Grouping, evidence: Evidence) -> None:
+    """The log's ids are the sessions; inside one, messages tell what continues what where no link does."""
+    has_id = grouping.explicit >= 0
+    from_header = evidence.rows.flags("session_header")
+    grouping.session[has_id] = grouping.explicit[has_id]
+    grouping.source[has_id] = np.where(from_header, _HEADER, _EXPLICIT)[has_id]
+    grouping.confidence[has_id] = 1.0
+    if chains := evidence.message_chains(has_id, grouping.explicit):
+        nameless = has_id & (grouping.named_parent == PARENT_UNKNOWN)
+        grouping.named_parent[nameless] = chains.parent_row[nameless]
+
+
+def _derive(grouping: Grouping, evidence: Evidence) -> NDArray[np.int64]:
+    """For rows without a session yet the row that each one continues (i64[n], -1), by the best evidence."""
+    rest, rows = grouping.session < 0, evidence.rows
+    before, source, confidence = np.full(len(rows), -1), grouping.source, grouping.confidence
+    linked = rest & (grouping.named_parent != PARENT_UNKNOWN)
+    if rows.has("parent_link"):  # a request with a name that continues none starts a session
+        has_name = rows.take("link", np.arange(len(rows))).is_valid().to_numpy(zero_copy_only=False)
+        linked |= rest & has_name & (evidence.message_node < 0)
+    if chains := evidence.message_chains(rest, rows.codes("tenant")[0]):
+        known = rest & (evidence.message_node >= 0)
+        before[known] = np.maximum(chains.retry_of, chains.parent_row)[known]
+        source[known], confidence[known] = _MESSAGES, chains.confidence[known]
+        nameless = known & ~linked
+        grouping.named_parent[nameless] = chains.parent_row[nameless]
+        kinds = np.bincount(chains.kind[nameless], minlength=len(KINDS)).tolist()
+        grouping.document["message_links"] = dict(zip(KINDS, kinds, strict=True))
+    if (alone := np.flatnonzero(rest & ~linked & evidence.has_blocks_alone)).size:
+        blocks = evidence.block_chains(alone)
+        before[alone] = np.where(blocks.parent_row >= 0, alone[blocks.parent_row], -1)
+        source[alone], confidence[alone] = _BLOCKS, blocks.confidence
+        grouping.named_parent[alone] = before[alone]
+    if not linked.all():
+        grouping.document["band"] = evidence.band()
+    before[linked] = np.maximum(grouping.named_parent, -1)[linked]
+    source[linked] = np.where(rows.flags("is_response_link"), _RESPONSE, _LINK)[linked]
+    confidence[linked] = 1.0
+    start = np.flatnonzero(linked & (before >= 0))[::-1]  # a link names the session of what it leads to, too
+    start = start[(source[before[start]] == _MESSAGES) & ~linked[before[start]]]
+    source[before[start]] = source[start]
+    return before
+
+
+@njit(cache=True, nogil=True)
+def _number(session, before):  # type: ignore[no-untyped-def]
+    """Sessions numbered by first row; a row without one has that of the row before it, or its own."""
+    number = np.full(session.max() + 1 if session.size else 0, -1, np.int64)
+    numbered = np.empty(session.size, np.int64)
+    count = 0
+    for row in range(session.size):
+        if session[row] >= 0:
+            if number[session[row]] < 0:
+                number[session[row]] = count
+                count += 1
+            numbered[row] = number[session[row]]
+        elif before[row] >= 0:
+            numbered[row] = numbered[before[row]]
         else:
-            grouping.warnings.append(f"the log's session ids are not used: {test.reason}")
-    rest = np.flatnonzero((grouping.session < 0) & (tree.tips != UNKNOWN_TIP))
-    if chains is None or not rest.size:
-        return
-    if rest.size < len(rows):  # some rows have good ids: chains are for the others alone
-        chains = derive_block_chain_sessions(
-            arrival[rest], prompt[rest], output[rest], tree.tips[rest], *shape
-        )
-    grouping.named_parent[rest] = np.where(chains.parent_row >= 0, rest[chains.parent_row], PARENT_UNKNOWN)
-    _set(grouping, rest, chains.session, _CHAIN, chains.confidence)
+            numbered[row] = count
+            count += 1
+    return numbered
 
 
-def _set(
-    grouping: Grouping, rows: NDArray[np.int64], session: NDArray[np.int64], source: int, confidence: Any
-) -> None:
-    """Rows get sessions that nobody else has so far."""
-    grouping.session[rows] = session + grouping.session.max(initial=-1) + 1
-    grouping.source[rows] = source
-    grouping.confidence[rows] = confidence
-
-
-def _set_explicit(grouping: Grouping) -> None:
-    rows = np.flatnonzero(grouping.explicit >= 0)
-    _set(grouping, rows, grouping.explicit[rows], _EXPLICIT, np.float32(1.0))
-
-
-def _finish(grouping: Grouping) -> None:
-    """Rows without any evidence are alone; sessions are numbered by first row and counted."""
-    alone = np.flatnonzero(grouping.session < 0)
-    _set(grouping, alone, np.arange(alone.size), _SINGLE, np.float32(0.0))
-    _, first, inverse = np.unique(grouping.session, return_index=True, return_inverse=True)
-    rank = np.empty(first.size, dtype=np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(first.size)
-    grouping.session = rank[inverse]
+def _describe(grouping: Grouping) -> None:
+    """Count sessions for dataset.json."""
     sizes = np.bincount(grouping.session)
     by_source = np.bincount(grouping.source, minlength=len(SESSION_SOURCES))
     grouping.document |= {

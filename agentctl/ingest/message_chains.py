@@ -1,8 +1,9 @@
 """Sessions of a log that has prompts but no ids: derived from the lists of messages that were sent.
 
 A request continues an earlier one when the earlier list of messages is the beginning of its own and an answer
-follows there. The lists are paths in a tree: node 0 is the root, a node is a message after all those before
-it, `parent_node[node] < node`. With different answers to equal questions only the answer tells two sessions
+follows there. The lists are paths in a tree: node 0 is the root, its children stand for what came before all
+messages (cache group, tools), any other node is a message after all those before it, and `parent_node[node] <
+node`. With different answers to equal questions only the answer tells two sessions
 apart, so that it is compared where the log has it.
 
 What it cannot see is a history that was edited on the way; `compaction` finds some of these.
@@ -58,7 +59,7 @@ class MessageLog(NamedTuple):
 
     node: I64  # last message of the prompt in the tree; unknown: the row is left alone
     reply: I64  # node of the logged answer below `node`
-    party: I64  # rows of different parties (tenant, cache group) share no session
+    party: I64  # rows of different parties (tenants) share no session
     arrival: F64
     end: F64
     assistants: I64  # assistant messages in the prompt
@@ -125,7 +126,8 @@ def find_places(log: MessageLog, parent_node: U32) -> tuple[Places, I64, I64]:
     assistants = np.full(used.size, -1, np.int64)
     np.maximum.at(assistants, own[own >= 0], log.assistants[own >= 0])
     above = _places_above(party, node, parent_node, nearest_end(node, parent_node))
-    return Places(above, assistants, parent_node[node] != 0), own, answer
+    is_task = parent_node[parent_node[node]] != 0
+    return Places(above, assistants, is_task), own, answer
 
 
 @njit(cache=True, nogil=True)
@@ -148,13 +150,14 @@ def _places_above(party, node, parent_node, end):  # type: ignore[no-untyped-def
 @njit(cache=True, nogil=True)
 def first_nodes(node, parent_node):  # type: ignore[no-untyped-def]
     """Nodes of the first and the second message of each row's list (i64[n], -1 without one)."""
+    depth = np.zeros(parent_node.size, np.int32)
     first = np.full(parent_node.size, -1, np.int64)
     second = np.full(parent_node.size, -1, np.int64)
     for k in range(1, parent_node.size):
         above = parent_node[k]
-        first[k] = k if above == 0 else first[above]
-        if above != 0:
-            second[k] = k if parent_node[above] == 0 else second[above]
+        depth[k] = depth[above] + 1
+        first[k] = k if depth[k] == 2 else first[above]
+        second[k] = k if depth[k] == 3 else second[above]
     heads, seconds = np.full(node.size, -1, np.int64), np.full(node.size, -1, np.int64)
     for row in range(node.size):
         if node[row] >= 0:

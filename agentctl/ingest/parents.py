@@ -34,11 +34,12 @@ class Lines(NamedTuple):
     retry_of: I64  # the failed attempt that it repeats
 
 
-def find_lines(session: I64, agent: I64, prompt: I64, tip: U32, failed: Bool) -> Lines:
+def find_lines(session: I64, agent: I64, prompt: I64, tip: U32, message: I64, failed: Bool) -> Lines:
     """Lines, twins and retries.
 
-    Same prompt: the same tip and length. Where no block tells prompts apart, equal length counts as the same
-    prompt only after a failed attempt. A request after a failed one of unknown prompt is its retry.
+    Same prompt: the same messages where they are known (`message` is their node, -1 unknown), else the same
+    tip and length. Where no block tells prompts apart, equal length counts as the same prompt only after a
+    failed attempt. A request after a failed one of unknown prompt is its retry.
     """
     agents = np.unique(agent, return_inverse=True)[1]
     line = np.unique(session * (agents.max(initial=0) + 1) + agents, return_inverse=True)[1].astype(np.int64)
@@ -47,7 +48,8 @@ def find_lines(session: I64, agent: I64, prompt: I64, tip: U32, failed: Bool) ->
     after_failure = (twin >= 0) & failed[twin]
     has_block = (tip != NO_TIP) & (tip != 0)
     twin = np.where((prompt > 0) & (has_block | after_failure), twin, -1)
-    blank = (previous >= 0) & failed[previous] & (prompt[previous] <= 0)
+    twin = np.where(message >= 0, previous_with_same(line, message), twin)
+    blank = (previous >= 0) & failed[previous] & (prompt[previous] <= 0) & (message[previous] < 0)
     retry_of = np.where((twin >= 0) & failed[twin], twin, np.where(blank, previous, -1))
     return Lines(line, np.argsort(line, kind="stable"), previous, twin, retry_of)
 

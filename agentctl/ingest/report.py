@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from agentctl.analyzers.words import count
@@ -33,6 +34,7 @@ def describe(document: dict[str, Any]) -> tuple[Section, ...]:
             "as the files say, as given, or from the lengths",
         ),
         Fact("session evidence", sources, "", "rows by what names their session"),
+        *_session_facts(sessions),
         Fact("time", _time(document), "", ""),
         *([Fact("engine events", n_events, "count", "gauges, in events.parquet")] if n_events else []),
         *_joined(document),
@@ -68,6 +70,26 @@ def _joined(document: dict[str, Any]) -> tuple[Fact, ...]:
         Fact("requests of one log alone", sum(join["only_in"].values()), "count", only),
         Fact("values that differ", sum(join["conflicts"].values()), "count", conflicts),
     )
+
+
+def _session_facts(sessions: dict[str, Any]) -> Iterator[Fact]:
+    """How the sessions were found and how far they can be trusted; only what applies."""
+    if test := sessions.get("id_test"):
+        says = "used" if test["accepted"] else f"not used: {test['reason']}"
+        yield Fact("session ids of the log", says, "", "tested against the prompts and times")
+    if links := sessions.get("message_links"):
+        kinds = ", ".join(f"{kind} {n:,}" for kind, n in links.items() if n)
+        yield Fact("message chains", kinds, "", "rows by how their messages continue earlier ones")
+    if band := sessions.get("band"):
+        counts = ", ".join(f"{row['sessions']:,} at F = {row['max_fanout']}" for row in band)
+        yield Fact("block chains", counts, "", "sessions by the fan-out at which a prefix counts as shared")
+    if indicator := sessions.get("turn_indicator"):
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in indicator["differ"].items())
+        note = (
+            f"of {indicator['rows']:,} requests; first turns agree on {indicator['first_turn_agreement']:.1%}"
+        )
+        note += f"; differ after: {reasons}" if reasons else ""
+        yield Fact("turn = assistant messages", indicator["equal_turn"], "ratio", note)
 
 
 def _by_reason(reasons: dict[str, int]) -> str:

@@ -55,6 +55,7 @@ class Log(NamedTuple):
     status: I8  # index into schema.STATUSES
     stop: I8  # `stop_kind` of the finish reason
     tip: U32  # sessions.NO_TIP: unknown
+    message: I64  # equal for equal prompts, where these are known
     named_parent: I64  # row that the log names as parent; PARENT_UNKNOWN, PARENT_MISSING
     spawn: I64  # in rows of a sub-agent the row that spawned it, -1
     think: F64  # the log's own time from the end of the line's previous request to this arrival
@@ -99,7 +100,7 @@ def order_turns(
         named == spawn, -1, named
     )  # a link to the spawner says who started it, not what it extends
     failed, fit = FAILED[log.status], ~UNANSWERED[log.status]
-    lines = find_lines(log.session, log.agent, log.prompt, log.tip, failed)
+    lines = find_lines(log.session, log.agent, log.prompt, log.tip, log.message, failed)
     parent = prefix_parents(lines, named, spawn, log.prompt, log.tip, fit, parent_node, depth, block_tokens)
     turn, attempt = _count_turns(lines.line, lines.retry_of, log.named_turn)
     after, gap, kind = release(log, lines, parent, spawn, resolution)

@@ -21,7 +21,10 @@ IN_THE_DATASET = {
     "arrival_ns": "arrival_s", "think_s": "gap_s", "turn_number": "turn_index", "is_resumed": "origin",
     "parent_link": "parent_request_id", "previous_link": "parent_request_id",
 }  # fmt: skip
-BESIDE_THE_DATASET = {"source_row", "chain", "n_blocks", "link", "spawn_link", "join_id", "unit_node"}
+BESIDE_THE_DATASET = {
+    "source_row", "chain", "n_blocks", "link", "spawn_link", "join_id", "unit_node", "session_header",
+    "is_response_link", "reply_hash",
+}  # fmt: skip
 FROM_PROMPTS = {"n_messages", "n_assistant", "n_tools", "cache_group"}  # counted by ingest
 
 

@@ -255,8 +255,8 @@ def test_how_the_nodes_are_numbered_makes_no_difference(calls, rng):
 @given(st.lists(st.lists(st.integers(0, 2), max_size=4), max_size=8))
 def test_the_tree_that_ingest_grows_and_the_first_two_messages(chains):
     trie = Trie()
-    starts = np.cumsum([0, *map(len, chains)])
-    values = np.array([word for chain in chains for word in chain], np.uint64)
+    starts = np.cumsum([0, *(1 + len(chain) for chain in chains)])
+    values = np.array([word for chain in chains for word in (99, *chain)], np.uint64)
     tips = trie.insert(Ids(values, starts, np.zeros(len(chains), bool))).astype(np.int64)
     head, second = first_nodes(tips, trie.parent)
     planted = plant(chain[:1] for chain in chains).tip, plant(chain[:2] for chain in chains).tip

@@ -24,6 +24,7 @@ NAN = float("nan")
 UNKNOWN = {  # what a column holds where a row does not say
     "session": 0, "agent": -1, "end": NAN, "prompt": -1, "status": "ok", "stop": None, "named_parent": -1,
     "spawn": -1, "think": NAN, "named_turn": -1, "n_assistant": -1, "resumed": False,
+    "message": -1,
 }  # fmt: skip
 
 
@@ -52,6 +53,7 @@ def make_log(rows, trie):
         tip=np.where([row.get("blocks") is not None for row in rows], trie.tip, NO_TIP).astype(np.uint32),
         named_parent=column("named_parent"), spawn=column("spawn"), think=column("think", float),
         named_turn=column("named_turn"), n_assistant=column("n_assistant"), resumed=column("resumed", bool),
+        message=column("message"),
     )  # fmt: skip
 
 
@@ -281,6 +283,7 @@ rows_of_any_log = st.builds(
     named_turn=st.sampled_from([-1, -1, -1, 0, 3]),
     n_assistant=st.sampled_from([-1, -1, 0, 2]),
     resumed=st.sampled_from([False, False, True]),
+    message=st.sampled_from([-1, -1, -1, 0, 1]),
 )
 
 
@@ -334,7 +337,7 @@ def test_tau_bench_turns_are_those_of_its_truth(file):
         status=np.array([STATUSES.index(row["status"]) for row in bench.truth], np.int8),
         stop=np.array([stop_kind(row["finish_reason"]) for row in bench.truth], np.int8),
         tip=bench.trie.tip, named_parent=unknown, spawn=unknown, think=np.full(n, NAN), named_turn=unknown,
-        n_assistant=unknown, resumed=np.zeros(n, bool),
+        n_assistant=unknown, resumed=np.zeros(n, bool), message=unknown,
     )  # fmt: skip
     turns = order_turns(log, bench.trie.parent, bench.trie.depth, bench.block_tokens)
     assert turns.parent_row.tolist() == bench.parent_row.tolist()

@@ -1,4 +1,4 @@
-"""Sessions from lists of messages by the definition: every earlier request is looked at, lists are compared."""
+"""Sessions from lists of messages by the definition: each is compared with that of every earlier request."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Call:
 
 def message_log(calls: Sequence[Call]) -> tuple[MessageLog, np.ndarray]:
     """The same requests as arrays, and the tree of their messages."""
-    ids: dict[str, int] = {}
-    lists = [[ids.setdefault(m, len(ids)) for m in call.messages] for call in calls]
+    ids = {"cache group": 0}
+    lists = [[0] + [ids.setdefault(m, len(ids)) for m in call.messages] for call in calls]
     with_reply = [
         [*messages, ids.setdefault(call.reply, len(ids))]
         for messages, call in zip(lists, calls, strict=True)

@@ -13,7 +13,7 @@ FILE = Path(__file__).parents[1] / "data/agent_messages/tau_bench_gpt4o_airline_
 
 
 def interleaved_calls(seed: int, within: float = 600.0, with_replies: bool = True) -> list[Call]:
-    """Every assistant message is a call whose prompt is all before it; conversations start `within` seconds."""
+    """Every assistant message is a call whose prompt is all before it; they start `within` seconds."""
     rng = random.Random(seed)
     calls = []
     for session, conversation in enumerate(json.loads(gzip.decompress(FILE.read_bytes()))):

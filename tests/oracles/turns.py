@@ -58,6 +58,8 @@ class SlowTurns:
 
     def find_twin(self, r: int) -> int:
         log = self.log
+        if log.message[r] >= 0:
+            return max([q for q in self.before(r) if log.message[q] == log.message[r]], default=-1)
         same = [q for q in self.before(r) if log.tip[q] == log.tip[r] and log.prompt[q] == log.prompt[r]]
         if not same or log.prompt[r] <= 0:
             return -1
@@ -67,7 +69,8 @@ class SlowTurns:
         if self.twin[r] >= 0 and self.status[self.twin[r]] in FAILED:
             return self.twin[r]
         last = self.before(r)[-1:]
-        return last[0] if last and self.status[last[0]] in FAILED and self.log.prompt[last[0]] <= 0 else -1
+        is_blank = last and self.log.prompt[last[0]] <= 0 and self.log.message[last[0]] < 0
+        return last[0] if is_blank and self.status[last[0]] in FAILED else -1
 
     def is_extended_by(self, q: int, r: int) -> bool:
         """Does r's prompt begin with q's full blocks, not counting the last token of q's prompt?"""
