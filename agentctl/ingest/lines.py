@@ -10,15 +10,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Chunk
 
-_LONE_SURROGATE = re.compile(
-    rb"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-)
 _PATH = re.compile(r" - at `(\$[^`]*)`")
 
 
@@ -101,7 +98,7 @@ class LineDecoder:
             line.decode()
         except UnicodeDecodeError:
             return Fault("invalid_utf8")
-        if _LONE_SURROGATE.search(line):
+        if b"\\u" in line and _has_lone_surrogate(np.frombuffer(line, dtype=np.uint8)):
             return Fault("lone_surrogate")
         return self._decoder.decode(line)
 
@@ -128,8 +125,8 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _is_clean_text(data: bytes) -> bool:
-    """Valid UTF-8 without escaped surrogates (whose pairs are checked line by line)."""
-    if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):
+    """Valid UTF-8 whose escaped surrogates are pairs."""
+    if b"\\u" in data and _has_lone_surrogate(np.frombuffer(data, dtype=np.uint8)):
         return False
     if data.isascii():
         return True
@@ -138,3 +135,37 @@ def _is_clean_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+@njit(cache=True, nogil=True)
+def _has_lone_surrogate(text):  # type: ignore[no-untyped-def]
+    """Whether JSON text has half of a pair \\ud8xx \\udcxx, which is no character though decoders take it."""
+    for start in range(0, text.size, 4096):
+        part = text[start : start + 4098]
+        n = 0
+        for at in range(part.size - 2):  # without a branch it goes 16 bytes at a time
+            n += (part[at] == 92) & (part[at + 1] == 117) & ((part[at + 2] | 32) == 100)  # \\ u d
+        if n:
+            for at in range(start, start + part.size - 2):
+                half = _half(text, at)
+                if half == 1 and _half(text, at + 6) != 2:
+                    return True
+                if half == 2 and _half(text, at - 6) != 1:
+                    return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _half(text, at):  # type: ignore[no-untyped-def]
+    """1 where the escape \\ud8xx to \\udbxx stands, 2 for \\udcxx to \\udfxx, else 0."""
+    if at < 0 or at + 3 >= text.size or text[at] != 92 or text[at + 1] != 117 or text[at + 2] | 32 != 100:
+        return 0
+    digit = text[at + 3] | 32
+    if digit < 56 or digit > 102:  # 8 to f
+        return 0
+    n_before = 0
+    while n_before < at and text[at - 1 - n_before] == 92:
+        n_before += 1
+    if n_before % 2:  # the backslash is escaped itself
+        return 0
+    return 1 if digit <= 98 else 2  # 8 9 a b

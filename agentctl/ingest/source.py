@@ -129,23 +129,24 @@ class Source:
 
     def chunks(self) -> Iterator[Chunk]:
         """The text in chunks of whole lines, over-long lines as chunks without data."""
-        pending = self._ahead.removeprefix(_BOM)
-        line, offset = 1, len(self._ahead) - len(pending)
+        block, pending = self._ahead.removeprefix(_BOM), b""
+        line, offset = 1, len(self._ahead) - len(block)
         self._ahead = b""
-        block = b"\n"
-        while block:
-            block = self._read(CHUNK_BYTES, line)
-            pending += block
-            cut = pending.rfind(b"\n") + 1 if block else len(pending)
-            if cut:
-                data, pending = pending[:cut], pending[cut:]
+        while block or pending:
+            cut = block.rfind(b"\n") + 1
+            if cut or not block:
+                data, pending = pending + block[:cut], block[cut:]
                 n_lines = _count_lines(data)
                 yield Chunk(data, line, n_lines, offset)
-                line, offset = line + n_lines, offset + cut
-            elif len(pending) > MAX_LINE_BYTES:
-                skipped, pending = self._skip_line(len(pending), line)
+                line, offset = line + n_lines, offset + len(data)
+            else:
+                pending += block
+            if len(pending) > MAX_LINE_BYTES:
+                skipped, block = self._skip_line(len(pending), line)
                 yield Chunk(b"", line, 1, offset, skipped)
-                line, offset = line + 1, offset + skipped + 1
+                pending, line, offset = b"", line + 1, offset + skipped + 1
+            else:
+                block = self._read(CHUNK_BYTES, line)
         self.n_lines = line - 1
         self._check_growth()
 

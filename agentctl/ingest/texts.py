@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from agentctl.ingest.blake2b import chain, keyed_state
 from agentctl.ingest.hashing import BLOCK, BYTES_PER_BLOCK, GROUP, MESSAGE, HashOptions
 from agentctl.ingest.prompts import Prompt
+from agentctl.ingest.recent import Recent
 from agentctl.ingest.tokens import load_encoder
 from agentctl.ingest.trie import Trie
 
@@ -73,18 +74,21 @@ class Texts:
         self._block_state = keyed_state(options.salt, BLOCK)
         self._message_hash = options.hasher(MESSAGE)
         self._role = msgspec.json.Decoder(_Role)
+        self._recent = Recent()
 
     def add(self, prompts: Sequence[Prompt | None]) -> Placed:
         """Insert the prompts of a batch."""
         placed = Placed(*(np.full(len(prompts), -1, dtype=np.int64) for _ in Placed._fields))
         for row, prompt in enumerate(prompts):
-            if prompt is None or not (messages := split(prompt.messages)):
+            if prompt is None:
                 continue
             root = self._root(prompt.group, prompt.tools)
-            node = self._walk(root, root.node, messages)
+            node, n_messages = self._recall(root, prompt.messages)
+            if not n_messages:
+                continue
             placed.message_node[row] = node
             placed.unit_node[row] = self._unit[node]
-            placed.n_messages[row] = len(messages)
+            placed.n_messages[row] = n_messages
             placed.n_assistant[row] = self._n_assistant[node]
             placed.n_tools[row] = root.n_tools
             if prompt.group is not None:
@@ -132,6 +136,22 @@ class Texts:
         self._roots[group, tools] = root
         return root
 
+    def _recall(self, root: _Root, messages: list[bytes] | bytes) -> tuple[int, int]:
+        """(node, number of messages) of a prompt: those seen lately are compared, only the rest is parsed."""
+        if isinstance(messages, list):
+            return (self._walk(root, root.node, messages) if messages else root.node), len(messages)
+        node, n_known, at = self._recent.follow(root.node, messages)
+        rest = split(b"[" + messages[at:]) if at else split(messages)
+        if not rest:
+            return node, n_known
+        tip = self._walk(root, node, rest)
+        last = tip
+        for message in reversed(rest):
+            above = int(self.messages.parent[last])
+            self._recent.keep(above, message, last)
+            last = above
+        return tip, n_known + len(rest)
+
     def _walk(self, root: _Root, node: int, messages: Sequence[bytes]) -> int:
         """The node that `messages` lead to from `node`."""
         digest = int(self.messages.hash[node]).to_bytes(8, "little")
@@ -151,7 +171,7 @@ class Texts:
         unit, length = self._unit[above], self._length[above]
         late_tools = b"" if self.options.tools_first or above != root.node else root.tools
         pieces = (message, late_tools) if role == "system" else (late_tools, message)
-        for piece in pieces:
+        for piece in filter(None, pieces):
             unit, length = self._cut(root, unit, length, piece)
         self._remember(unit, length, self._n_assistant[above] + (role == "assistant"))
 
