@@ -1,7 +1,7 @@
 """The text of messages seen lately, so that a prompt that repeats them is compared instead of parsed.
 
-A JSON array of messages is followed from its start: at a message, the candidates are those that came after the
-same messages and begin with the same bytes; if one of them stands there whole, it is that message, because no
+A JSON array of messages is followed from its start: at a message, the candidates are those that came after
+the same messages and begin with the same bytes; if one of them stands there whole, it is that message, because no
 JSON object or string begins with another. Comparing is some ten times faster than parsing and hashing.
 """
 
