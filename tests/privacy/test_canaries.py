@@ -1,0 +1,190 @@
+"""Prompts, headers and secrets of a log appear nowhere that agentctl writes or says, whatever the format.
+
+Every reader takes part: its samples are the files of tests/data that it recognises, or those of SAMPLES below.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from oracles.canaries import ENCODED, Poisoned, digests, marks_in, poison
+
+from agentctl.cli.main import main
+from agentctl.formats.base import Sample, readers
+from agentctl.ingest.source import Source
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+FORMATS = sorted(readers())
+
+# Names that a dataset keeps as the log gives them: requests, sessions, tenants, models, engines. A mark in any
+# other field must not survive.
+KEPT = {
+    *(
+        "request_id",
+        "x_request_id",
+        "x_correlation_id",
+        "x-request-id",
+        "gen_ai.request.id",
+        "gen_ai.response.id",
+    ),
+    *("chat_id", "parent_chat_id", "session_id", "sessionId", "session.id", "Session ID", "conversation_id"),
+    *("gen_ai.conversation.id", "exgentic.session.id", "user.id", "userId", "user_api_key_team_alias"),
+    *("model", "Model", "llm.model_name", "gen_ai.request.model", "gen_ai.response.model"),
+    *(
+        "service.name",
+        "k8s.pod.name",
+        "upstream_host",
+        "gen_ai.response.finish_reasons",
+        "gen_ai.response.finish_reason",
+    ),
+    *("user", "prompt_cache_key"),
+    *("id", "who"),  # as mapped by the user for `generic`
+    *("number behind/to", "number behind/id", "number behind/request"),  # where a log of text names them
+}
+
+
+def as_lines(records) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+# Formats without a file among the test data.
+SAMPLES: dict[str, list[bytes]] = {
+    "generic": [
+        as_lines({"ts": 17 + k, "id": f"r{k}", "who": "s", "prompt": 20, "said": "a b"} for k in (0, 1))
+    ],
+    "openinference": [  # the samples of Envoy have no times
+        as_lines(
+            json.loads(path.read_text()) | {"startTimeUnixNano": "1755133856000000000"}
+            for path in sorted(DATA.glob("openinference/*.json"))
+        )
+    ],
+}
+MORE_OPTIONS = {
+    "generic": ["--map", "arrival_s=ts", "--map", "request_id=id", "--map", "session_id=who",
+                "--map", "prompt_tokens=prompt"],
+}  # fmt: skip
+
+
+@dataclass
+class Spoken:
+    """All that came out of some commands: their words and codes, and the folder that they wrote to."""
+
+    folder: Path
+    words: str = ""
+    codes: list[int] = field(default_factory=list)
+
+    def forget(self) -> None:
+        self.words = ""
+        for path in sorted(self.folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+def samples(name: str) -> list[bytes]:
+    """Beginnings of logs in this format."""
+    found = []
+    for path in sorted(path for path in DATA.rglob("*") if path.is_file() and path.suffix != ".md"):
+        source = Source(str(path))
+        if not source.is_parquet and readers()[name].recognises(
+            Sample(source.sample, whole=source.sample_is_all)
+        ):
+            whole = source.sample_is_all
+            found.append(source.sample if whole else source.sample[: source.sample.rfind(b"\n") + 1])
+    return [*found, *SAMPLES.get(name, [])]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd):
+    """Run commands in an empty folder and keep everything that they say."""
+    monkeypatch.chdir(tmp_path)
+    spoken = Spoken(tmp_path)
+
+    def run(*arguments: str) -> Spoken:
+        handler = signal.getsignal(signal.SIGTERM)
+        spoken.codes.append(main(list(arguments)))
+        signal.signal(signal.SIGTERM, handler)
+        out, err = capfd.readouterr()
+        spoken.words += out + err
+        return spoken
+
+    return run
+
+
+def everything(spoken: Spoken) -> dict[str, bytes]:
+    """By name: what was said, and every file but the logs; tables also unpacked, with their statistics."""
+    found = {"words": spoken.words.encode()}
+    for path in sorted(path for path in spoken.folder.rglob("*") if path.is_file()):
+        if path.suffix == ".log":
+            continue
+        found[str(path)] = path.read_bytes()
+        found[f"name of {path}"] = path.name.encode()
+        if path.suffix == ".parquet":
+            found[f"{path} unpacked"] = unpacked(path)
+        if path.suffix == ".arrow":
+            table = pa.ipc.open_file(path).read_all()
+            found[f"{path} as text"] = repr(table.to_pylist()).encode()
+    return found
+
+
+def unpacked(path: Path) -> bytes:
+    """All values of a Parquet file without compression or dictionaries, its metadata and statistics."""
+    file = pq.ParquetFile(path)
+    plain = io.BytesIO()
+    pq.write_table(file.read(), plain, compression="none", use_dictionary=False)
+    groups = [file.metadata.row_group(n).to_dict() for n in range(file.metadata.num_row_groups)]
+    return plain.getvalue() + repr((file.metadata.to_dict(), groups, file.schema_arrow.metadata)).encode()
+
+
+def escaped(spoken: Spoken, poisoned: Poisoned) -> dict[str, str]:
+    """Fields whose marks came out in any writing, though none of the places of the mark is kept; and where."""
+    found = {}
+    for place, data in everything(spoken).items():
+        for number in marks_in(data):
+            fields = {"an encoded text"} if number == ENCODED else poisoned.fields(number)
+            if not any(last_key(path) in KEPT for path in fields):
+                found |= dict.fromkeys(fields, place)
+    return found
+
+
+def last_key(path: str) -> str:
+    path = re.sub(r"\[\d*\]", "", path)
+    return path if path.startswith("number behind") else path.rsplit("/", 1)[-1]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_reader_has_a_sample(name):
+    assert samples(name), f"add a sample for {name}: a file in tests/data, or a line in SAMPLES"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_text_of_a_log_comes_out_anywhere(command, name, monkeypatch):
+    """A run that goes well, one that gives up over bad records, one that sets them aside, a report, a trace."""
+    monkeypatch.setattr("agentctl.ingest.build.shutil.rmtree", lambda *_, **__: None)  # keep the spools
+    n_rows = 0
+    for number, sample in enumerate(samples(name)):
+        poisoned = poison(sample)
+        good, bad = f"good{number}", f"bad{number}"
+        Path(f"{good}.log").write_bytes(poisoned.good)
+        Path(f"{bad}.log").write_bytes(poisoned.bad)
+        options = ["--format", name, *MORE_OPTIONS.get(name, [])]
+        options += ["--json-document"] if poisoned.is_document else []
+        spoken = command("ingest", f"{good}.log", "-o", f"{good}.trace", "--max-bad", "99999", "-v", *options)
+        if spoken.codes[-1] == 0:
+            n_rows += json.loads(Path(f"{good}.trace/dataset.json").read_text())["records"]["rows"]
+            command("analyze", f"{good}.trace", "--html", f"{good}.html", "-v")
+            command("export", f"{good}.trace", "--anonymize", "-o", f"{good}.jsonl")
+        command("ingest", f"{bad}.log", "-o", f"{bad}.trace", "--json", *options)
+        command("ingest", f"{bad}.log", "-o", f"{bad}.trace", "--max-bad", "99999", *options)
+        assert escaped(spoken, poisoned) == {}
+        spoken.forget()
+    assert n_rows > 0, f"no mark was in a record that counts: add a sample for {name}"
