@@ -69,6 +69,12 @@ def ingest(
             metavar="FILE", help="Secret for hashing prompt text, made if absent; default: forgotten at once."
         ),
     ] = None,
+    hash_ids: Annotated[
+        bool,
+        typer.Option(
+            "--hash-ids", help="Hash names too: requests, sessions, tenants, engines, files (see --salt)."
+        ),
+    ] = False,
     blocks: Annotated[
         Literal["auto", "token", "bytes", "message"],
         typer.Option(metavar="auto|token|bytes|message", help="How prompt text is cut into blocks."),
@@ -122,6 +128,7 @@ def ingest(
         timezone=timezone,
         duplicates=duplicates,
         salt=salt,
+        hash_ids=hash_ids,
         blocks=blocks,
         tokenizer=tokenizer,
         tools_order=tools_order,

@@ -257,6 +257,7 @@ def _document(
             "joined": assembled.joined.n_joined if assembled.joined else 0,
         },
         "hash": _describe_hashes(reports, hashing),
+        "names": {"hashed": hashing.names, "salt": hashing.salt_id if hashing.names else None},
         "sessions": assembled.sessions,
         "coverage": coverage,
         "chain_conflicts": assembled.chain_conflicts,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from agentctl.ingest.hashing import HashOptions
 from agentctl.schema import EVENTS
 
 _BUFFERED = 1 << 14
@@ -38,13 +39,15 @@ _SPOOLED = pa.schema(
 class Events:
     """Events of one file in the order of its lines; `path` None keeps them in memory only."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path, self.n = path, 0
+    def __init__(self, path: Path | None = None, hashing: HashOptions | None = None) -> None:
+        self.path, self.n, self._hashing = path, 0, hashing
         self._rows: list[dict[str, Any]] = []
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
 
     def add(self, ts_ns: int, kind: str, line: int, **values: Any) -> None:
         """ts_ns since the epoch; values by name in schema.EVENTS, None or left out = unknown."""
+        if self._hashing and values.get("instance"):
+            values["instance"] = self._hashing.name(values["instance"])
         self._rows.append({"ts_ns": ts_ns, "kind": kind, "source_row": line, **values})
         self.n += 1
         if self.path and len(self._rows) >= _BUFFERED:

@@ -41,6 +41,7 @@ class HashOptions:
 
     level        token: blocks of `block_tokens` tokens of `tokenizer`; bytes: 64 bytes of text; message
     tools_first  chat templates put tool definitions before everything else, or after the system message
+    names        ids and names become hashes, too (see ingest/hidden.py)
     """
 
     salt: bytes = field(default_factory=lambda: os.urandom(SALT_BYTES), repr=False)
@@ -49,6 +50,7 @@ class HashOptions:
     tokenizer: Path | None = None
     block_tokens: int = DEFAULT_BLOCK_TOKENS
     tools_first: bool = True
+    names: bool = False
 
     @property
     def salt_id(self) -> str:
@@ -57,6 +59,10 @@ class HashOptions:
 
     def hasher(self, person: bytes, text: bytes = b"") -> Any:
         return hashlib.blake2b(text, digest_size=DIGEST_BYTES, key=self.salt, person=person)
+
+    def name(self, name: str) -> str:
+        """What a dataset has in place of a name: 16 hexadecimal digits, or the name itself."""
+        return self.hasher(NAME, name.encode()).hexdigest() if self.names else name
 
     def describe(self) -> dict[str, Any]:
         """For dataset.json."""

@@ -31,6 +31,7 @@ class IngestOptions:
     seed: int = 0
     duplicates: Literal["drop", "keep"] = "drop"
     salt: Path | None = None  # file; None: drawn for this run and forgotten
+    hash_ids: bool = False  # requests, sessions, tenants, engines, sub-agents and files become keyed hashes
     blocks: Literal["auto", "token", "bytes", "message"] = "auto"
     tokenizer: Path | None = None
     tools_order: Literal["first", "after-system"] = "first"
@@ -69,6 +70,7 @@ class IngestOptions:
             tokenizer=self.tokenizer,
             block_tokens=self.block_tokens or DEFAULT_BLOCK_TOKENS,
             tools_first=self.tools_order == "first",
+            names=self.hash_ids,
             **salt,
         )
 

@@ -16,6 +16,7 @@ from agentctl.formats._columns import take
 from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, choose_reader
 from agentctl.ingest.blocks import BlockSizes, fits_block
 from agentctl.ingest.events import Events
+from agentctl.ingest.hidden import hide_names
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Source
@@ -139,11 +140,12 @@ def read_file(
     texts = texts or Texts(options.hashing)
     source = Source(path)
     reader = choose_reader(source, format_name, options)
-    events = Events(spool_path.with_suffix(".events"))
+    events = Events(spool_path.with_suffix(".events"), options.hashing)
     reading = Reading(source, Quarantine(source.name), options, events=events)
     spool, sizes, has_ids, has_texts = Spool(spool_path), BlockSizes(), False, False
     n_record_lines = 0
     for batch in reader.read(reading):
+        batch = hide_names(batch, options.hashing)
         batch, extra = _place_chains(batch, reading, sizes, trie)
         n_record_lines += np.unique(batch.lines).size
         batch, extra = _hash_prompts(batch, extra, texts)
@@ -154,10 +156,11 @@ def read_file(
     spool.close()
     events.close()
     sha256, n_bytes = source.finish()
+    name = f"file-{sha256[:8]}" if options.hashing.names else source.name
     n_record_lines += reading.n_dropped_lines + reading.n_continuation_lines
     other_lines = n_record_lines + reading.n_blank_lines + reading.n_header_lines + reading.n_other_lines
     report = FileReport(
-        name=source.name,
+        name=name,
         sha256=sha256,
         n_bytes=n_bytes,
         format=reader.NAME,
@@ -179,7 +182,7 @@ def read_file(
         has_ids=has_ids,
         has_texts=has_texts,
         resolution_s=reading.resolution_s,
-        warnings=[*source.warnings, *reading.warnings],
+        warnings=[text.replace(source.name, name) for text in (*source.warnings, *reading.warnings)],
         year_assumed=reading.year_assumed,
         n_other_lines=reading.n_other_lines,
         n_events=events.n,

@@ -78,12 +78,12 @@ class Poisoned:
     good: bytes = b""
     bad: bytes = b""
     is_document: bool = False
-    strings: list[str] = field(default_factory=list)  # what was put in, whole
+    texts: list[str] = field(default_factory=list)  # strings of several words, as they are in the log
     _numbers: dict[str, int] = field(default_factory=dict)
     _fields: list[set[str]] = field(default_factory=list)  # by number
 
     def mark(self, path: str, of: str | None = None) -> str:
-        """The mark of a field, or of a name: the same wherever it stands, so that links between records hold."""
+        """The mark of a field; of a name the same wherever it stands, so that links between records hold."""
         number = self._numbers.setdefault(path if of is None else f"={of}", len(self._numbers))
         if number == len(self._fields):
             self._fields.append(set())
@@ -98,7 +98,8 @@ class Poisoned:
         """`text` with marks behind it: one behind a name, many behind a text."""
         is_text = " " in text
         long = f"{text} {' '.join([self.mark(path)] * 6)}" if is_text else f"{text}-{self.mark(path, text)}"
-        self.strings.append(long)
+        if is_text:
+            self.texts.append(long)
         return long
 
 

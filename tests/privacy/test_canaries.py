@@ -1,6 +1,6 @@
 """Prompts, headers and secrets of a log appear nowhere that agentctl writes or says, whatever the format.
 
-Every reader takes part: its samples are the files of tests/data that it recognises, or those of SAMPLES below.
+Every reader takes part: its samples are the files of tests/data that it recognises, and those of SAMPLES.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import io
 import json
 import re
 import signal
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 FORMATS = sorted(readers())
 
-# Names that a dataset keeps as the log gives them: requests, sessions, tenants, models, engines. A mark in any
-# other field must not survive.
+# Names that a dataset keeps as the log gives them: requests, sessions, tenants, models, engines. A mark in
+# any other field must not survive; with --hash-ids only SHOWN may.
 KEPT = {
     *(
         "request_id",
@@ -52,6 +50,10 @@ KEPT = {
     *("id", "who"),  # as mapped by the user for `generic`
     *("number behind/to", "number behind/id", "number behind/request"),  # where a log of text names them
 }
+
+
+SHOWN = {"model", "Model", "llm.model_name", "gen_ai.request.model", "gen_ai.response.model",
+         "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason"}  # fmt: skip
 
 
 def as_lines(records) -> bytes:
@@ -145,15 +147,30 @@ def unpacked(path: Path) -> bytes:
     return plain.getvalue() + repr((file.metadata.to_dict(), groups, file.schema_arrow.metadata)).encode()
 
 
-def escaped(spoken: Spoken, poisoned: Poisoned) -> dict[str, str]:
-    """Fields whose marks came out in any writing, though none of the places of the mark is kept; and where."""
+def escaped(spoken: Spoken, poisoned: Poisoned, kept: set[str]) -> dict[str, str]:
+    """Fields whose marks came out, in any writing, and where, unless a place of the mark is in `kept`."""
     found = {}
     for place, data in everything(spoken).items():
         for number in marks_in(data):
             fields = {"an encoded text"} if number == ENCODED else poisoned.fields(number)
-            if not any(last_key(path) in KEPT for path in fields):
+            if not any(last_key(path) in kept for path in fields):
                 found |= dict.fromkeys(fields, place)
     return found
+
+
+def unkeyed(spoken: Spoken, poisoned: Poisoned) -> set[bytes]:
+    """Digests that anybody could make of the log's texts, among the numbers and hexadecimal words."""
+    found = set()
+    for data in everything(spoken).values():
+        found |= {
+            bytes.fromhex(word.decode())[:8] for word in re.findall(rb"\b(?:[0-9a-f]{2}){8,64}\b", data)
+        }
+    for path in spoken.folder.rglob("*.parquet"):
+        table = pq.read_table(path)
+        for name in {"hash", "cache_group"} & set(table.schema.names):
+            values = table[name].drop_null().to_numpy().astype("<u8")
+            found |= {value.tobytes() for value in values} | {value.tobytes()[::-1] for value in values}
+    return found & digests(poisoned.texts)
 
 
 def last_key(path: str) -> str:
@@ -168,7 +185,7 @@ def test_every_reader_has_a_sample(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_text_of_a_log_comes_out_anywhere(command, name, monkeypatch):
-    """A run that goes well, one that gives up over bad records, one that sets them aside, a report, a trace."""
+    """Runs that go well, give up over bad records, set them aside and hide names; a report and a trace."""
     monkeypatch.setattr("agentctl.ingest.build.shutil.rmtree", lambda *_, **__: None)  # keep the spools
     n_rows = 0
     for number, sample in enumerate(samples(name)):
@@ -185,6 +202,11 @@ def test_no_text_of_a_log_comes_out_anywhere(command, name, monkeypatch):
             command("export", f"{good}.trace", "--anonymize", "-o", f"{good}.jsonl")
         command("ingest", f"{bad}.log", "-o", f"{bad}.trace", "--json", *options)
         command("ingest", f"{bad}.log", "-o", f"{bad}.trace", "--max-bad", "99999", *options)
-        assert escaped(spoken, poisoned) == {}
+        assert escaped(spoken, poisoned, KEPT) == {}
+        assert unkeyed(spoken, poisoned) == set()
+        spoken.forget()
+        Path(f"{good}.log").write_bytes(poisoned.good)
+        command("ingest", f"{good}.log", "-o", f"{good}.trace", "--max-bad", "99999", "--hash-ids", *options)
+        assert escaped(spoken, poisoned, SHOWN) == {}
         spoken.forget()
     assert n_rows > 0, f"no mark was in a record that counts: add a sample for {name}"
