@@ -2,17 +2,8 @@
 
 Each log stands in a layer: the clients', the gateways', the routers' or the engines' (a reader's ROLE), by
 format; files of one format are shards of one layer. Rows are matched by the id that they share
-(matching.py). Per column an order of the layers decides, and the first that knows a value gives it:
-
-    arrival, e2e, status, session, model and the rest   from the outside in: what the caller saw
-    ttft, queue, prefill, decode                        the engine, then outwards
-    token counts                                        the gateway, the engine, the client, the router
-    instance                                            the router, the engine, the gateway, the client
-    block chains, links                                 whole, from the outermost layer that has them
-
-Values that differ all the same are counted as conflicts. Times are not compared: layers see different ends
-of one request. How far the clocks of two logs are apart shows in the arrivals of what they share, and is
-reported; no time is shifted.
+(matching.py), and their columns merged (merging.py). How far the clocks of two logs are apart shows in the
+arrivals of what they share, and is reported; no time is shifted.
 """
 
 from __future__ import annotations
@@ -20,41 +11,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from agentctl.errors import InputError, UsageError
 from agentctl.formats.base import reader_named
 from agentctl.ingest.matching import I64, Matches, match
+from agentctl.ingest.merging import ROLES, Layer, Merging
 from agentctl.ingest.read import FileReport, column_type
-
-ROLES = ("client", "gateway", "router", "engine")  # from the outside in
-
-_TIMINGS = ("ttft_s", "queue_s", "prefill_s", "decode_s")
-_TOKENS = (
-    "prompt_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "cached_external_tokens",
-    "reasoning_tokens", "max_tokens",
-)  # fmt: skip
-_ORDER = {
-    **dict.fromkeys(_TIMINGS, ("engine", "gateway", "router", "client")),
-    **dict.fromkeys(_TOKENS, ("gateway", "engine", "client", "router")),
-    "instance": ("router", "engine", "gateway", "client"),
-}
-# Columns that only mean something together: of one layer, the first that has any of them.
-_BUNDLES = (
-    ("tip_node", "n_blocks", "block_tokens", "message_node", "unit_node"),
-    ("link", "parent_link", "previous_link", "spawn_link"),
-    ("session_id", "agent_line", "parent_agent_line", "agent_path"),
-)  # fmt: skip
-_COMPARED = (
-    "prompt_tokens", "output_tokens", "cached_tokens", "model", "session_id", "tenant", "status",
-    "finish_reason",
-)  # fmt: skip
-_OWN = ("source_row", "arrival_ns", "join_id")  # of the outermost row, always
+from agentctl.ingest.session_ids import ENOUGH_IDS, MAX_SINGLE_SHARE
 
 _BATCH = 1 << 16
 _APART = 0.005  # s; arrivals are rounded to 1 ms in some logs, and written a little late in others
@@ -68,11 +36,6 @@ class Joined:
     n_joined: int  # rows that were put into another one
     dropped: dict[str, int]
     warnings: list[str]
-
-
-class Layer(NamedTuple):
-    role: str
-    format: str
 
 
 def join_files(reports: list[FileReport], key: str, keep_unmatched: bool) -> Joined:
@@ -119,7 +82,9 @@ def join_files(reports: list[FileReport], key: str, keep_unmatched: bool) -> Joi
         "clock_offset_s": _clock_offsets(matches, arrival, files, names),
     }
     kept = Matches(*(column if keep_unmatched else column[shared] for column in matches))
-    document["conflicts"] = _write(reports, tables, table, files, layers, kept)
+    merging = Merging(table, layers, _session_layers(table, of_file[files], len(layers)), kept)
+    _write(reports, files[kept.owner], merging)
+    document["conflicts"] = {name: count for name, count in merging.conflicts.items() if count}
     return Joined(
         document,
         int(np.count_nonzero(matches.rows >= 0)) - shared.size,
@@ -219,20 +184,20 @@ def _clock_warnings(offsets: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _write(
-    reports: list[FileReport],
-    tables: list[pa.Table],
-    table: pa.Table,
-    files: I64,
-    layers: list[Layer],
-    matches: Matches,
-) -> dict[str, int]:
-    """New spools; returns how many requests have different values in a column."""
-    merging = _Merging(table, layers, matches, _unique_ids(table, matches))
-    owner = files[matches.owner]
+def _session_layers(table: pa.Table, layer: I64, n_layers: int) -> list[int]:
+    """Layers by whose session ids count first."""
+    doubtful = [False] * n_layers
+    for k in range(n_layers if "session_id" in table.schema.names else 0):
+        ids = table["session_id"].filter(pa.array(layer == k)).drop_null()
+        sizes = pc.value_counts(ids).field("counts").to_numpy()
+        doubtful[k] = sizes.size >= ENOUGH_IDS and float((sizes == 1).mean()) > MAX_SINGLE_SHARE
+    return sorted(range(n_layers), key=lambda k: (doubtful[k], k))
+
+
+def _write(reports: list[FileReport], owner: I64, merging: Merging) -> None:
+    """New spools in place of the old ones. owner: file of each request"""
     for number, report in enumerate(reports):
-        path = report.spool.with_suffix(".joined")
-        with pa.ipc.new_file(str(path), merging.schema) as writer:
+        with pa.ipc.new_file(str(report.spool.with_suffix(".joined")), merging.schema) as writer:
             for some in _slices(np.flatnonzero(owner == number)):
                 writer.write_batch(merging.batch(some))
         if not (owner == number).any():
@@ -244,102 +209,7 @@ def _write(
     for report in reports:
         if givers and report not in givers:  # its requests have the chains of another file
             report.hash_kind, report.hash_scope = givers[0].hash_kind, givers[0].hash_scope
-    return {name: count for name, count in merging.conflicts.items() if count}
 
 
 def _slices(positions: I64) -> Iterator[I64]:
     yield from (positions[start : start + _BATCH] for start in range(0, positions.size, _BATCH))
-
-
-def _unique_ids(table: pa.Table, matches: Matches) -> dict[int, str]:
-    """What to put behind the ids of further attempts (request -> #k); a record that is in a log twice is
-    left for --duplicates."""
-    if "request_id" not in table.schema.names:
-        return {}
-    later = np.flatnonzero(matches.attempt > 0)
-    again = np.isin(matches.key, matches.key[later]) & (matches.key >= 0)
-    requests = np.flatnonzero(again)
-    owners = pa.array(matches.owner[requests])
-    ids = table["request_id"].take(owners).to_pylist()
-    arrivals = table["arrival_ns"].take(owners).to_pylist()
-    seen: dict[str, set[int]] = {}
-    suffixes: dict[int, str] = {}
-    by_attempt = sorted(range(requests.size), key=lambda k: int(matches.attempt[requests[k]]))
-    for k in by_attempt:
-        if ids[k] is None:
-            continue
-        times = seen.setdefault(ids[k], set())
-        if times and arrivals[k] not in times:
-            suffixes[int(requests[k])] = f"#{int(matches.attempt[requests[k]]) + 1}"
-        times.add(arrivals[k])
-    return suffixes
-
-
-class _Merging:
-    """Makes the rows of requests from those of their layers, and counts where these differ."""
-
-    def __init__(
-        self, table: pa.Table, layers: list[Layer], matches: Matches, suffixes: dict[int, str]
-    ) -> None:
-        self._table, self._layers, self._suffixes = table, layers, suffixes
-        self._rows, self._owner = matches.rows, matches.owner
-        self.schema = table.schema
-        self.conflicts: Counter[str] = Counter()
-
-    def batch(self, requests: I64) -> pa.RecordBatch:
-        rows = self._rows[requests]
-        columns: dict[str, pa.Array] = {}
-        for bundle in _BUNDLES:
-            columns |= self._bundle(rows, [name for name in bundle if name in self.schema.names])
-        owner = self._owner[requests]
-        for name in self.schema.names:
-            if name in _OWN:
-                columns[name] = self._take(name, owner)
-            elif name not in columns:
-                columns[name] = self._first(name, rows)
-        if "request_id" in columns and self._suffixes:
-            suffixes = pa.array([self._suffixes.get(request, "") for request in requests.tolist()])
-            columns["request_id"] = pc.binary_join_element_wise(columns["request_id"], suffixes, "")
-        for name in _COMPARED:
-            if name in columns:
-                self.conflicts[name] += int(np.count_nonzero(self._differs(name, rows)))
-        return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
-
-    def _order(self, name: str) -> list[int]:
-        """Layers by who decides about a column."""
-        roles = _ORDER.get(name, ROLES)
-        return sorted(range(len(self._layers)), key=lambda k: (roles.index(self._layers[k].role), k))
-
-    def _first(self, name: str, rows: I64) -> pa.Array:
-        return pc.coalesce(*(self._take(name, rows[:, layer]) for layer in self._order(name)))
-
-    def _bundle(self, rows: I64, names: list[str]) -> dict[str, pa.Array]:
-        """Columns of the first layer, from the outside in, that knows one of them."""
-        if not names:
-            return {}
-        chosen = np.full(len(rows), -1, dtype=np.int64)
-        for layer in range(rows.shape[1]):
-            known = np.zeros(len(rows), dtype=np.bool_)
-            for name in names:
-                known |= self._take(name, rows[:, layer]).is_valid().to_numpy(zero_copy_only=False)
-            chosen = np.where((chosen < 0) & known, rows[:, layer], chosen)
-        return {name: self._take(name, chosen) for name in names}
-
-    def _differs(self, name: str, rows: I64) -> NDArray[np.bool_]:
-        """Two layers know the value, and it is not the same."""
-        values = [_comparable(name, self._take(name, rows[:, layer])) for layer in range(rows.shape[1])]
-        first = pc.coalesce(*values)
-        differs = np.zeros(len(rows), dtype=np.bool_)
-        for value in values:
-            unequal = pc.fill_null(pc.not_equal(value, first), False)
-            differs |= unequal.to_numpy(zero_copy_only=False)
-        return differs
-
-    def _take(self, name: str, rows: I64) -> pa.Array:
-        taken = self._table[name].take(pa.array(rows, mask=rows < 0))
-        return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
-
-
-def _comparable(name: str, values: pa.Array) -> pa.Array:
-    """Models without the provider or organisation that some logs put before them."""
-    return pc.replace_substring_regex(values, "^.*/", "") if name == "model" else values

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.joining import Log
 from oracles.joining import join as join_by_hand
-from oracles.renderings import agreeing, answered, first_attempt, read_truth
+from oracles.renderings import SAME, TIMES, agreeing, answered, first_attempt, read_truth
 
 from agentctl.errors import InputError, UsageError
 from agentctl.formats._names import bare_id
 from agentctl.formats.base import ReadOptions, readers
 from agentctl.ingest.build import IngestOptions, ingest
-from agentctl.ingest.join import ROLES, join_files
+from agentctl.ingest.join import join_files
+from agentctl.ingest.merging import ROLES
 from agentctl.ingest.read import FileReport, column_type, read_file
 from agentctl.ingest.trie import Trie
 
@@ -26,6 +27,7 @@ DATA = Path(__file__).parents[1] / "data" / "formats"
 ROUTER = DATA / "production_stack/router.log.gz"
 ENGINES = DATA / "vllm/vllm_otel_spans.otlp.jsonl.gz"
 PROXY = DATA / "litellm/LiteLLM_SpendLogs.csv.gz"
+STORED = DATA / "litellm/spendlogs_with_messages.jsonl.gz"
 GATEWAY = DATA / "envoy/access.log.jsonl.gz"
 FILES = ("dataset.json", "requests.parquet", "prefix_nodes.parquet")
 BY_ID = IngestOptions(join="x-request-id")
@@ -198,6 +200,18 @@ def test_a_clock_that_is_behind_is_reported_and_shifts_nothing(tmp_path):
     assert {row["arrival_ns"] for row in rows_of(reports)} == {row["arrival_ns"] for row in outer}
 
 
+def test_ids_that_hardly_ever_come_twice_are_no_sessions_while_another_log_has_them(tmp_path):
+    rows = [{"join_id": str(k), "arrival_ns": k} for k in range(20)]
+    made_up = [row | {"session_id": f"made-up-{k}"} for k, row in enumerate(rows)]
+    real = [row | {"session_id": f"real-{k // 5}" if k < 15 else None} for k, row in enumerate(rows)]
+    logs = [Log("g", "gateway", "litellm", made_up), Log("r", "router", "production_stack", real)]
+    reports = [report_of(log, tmp_path) for log in logs]
+    joined = join_files(reports, "id", keep_unmatched=True)
+    sessions = [row["session_id"] for row in sorted(rows_of(reports), key=lambda row: row["arrival_ns"])]
+    assert sessions == [row["session_id"] or f"made-up-{k}" for k, row in enumerate(real)]
+    assert joined.document["conflicts"] == {"session_id": 15}
+
+
 def test_models_are_compared_without_what_providers_put_before_them(tmp_path):
     row = {"join_id": "a", "arrival_ns": 1, "model": "Qwen/Qwen3"}
     logs = [Log("g", "gateway", "envoy", [row]), Log("e", "engine", "vllm_spans", [row | {"model": "Qwen3"}])]
@@ -254,6 +268,20 @@ def test_router_engines_and_a_gateway_together_give_the_whole_truth(tmp_path, tr
     assert table.filter(table["status"] == "ok")["decode_s"].null_count() == 0
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_stored_messages_bring_their_chains_and_the_router_its_sessions(tmp_path, truth, workers):
+    """A proxy's own session ids are one per request; finish reasons come from the answers that it stored."""
+    options = IngestOptions(join="x-request-id", workers=workers)
+    trace = ingest([STORED, ROUTER, ENGINES], tmp_path / "a.trace", options).trace
+    table, origin = trace.requests(), trace.meta["time_origin_ns"]
+    everything = {*SAME, *TIMES, "gap_s", "parent_request_id"}
+    assert agreeing(table, truth, first_attempt, origin) == everything - {"http_status"}
+    everywhere = {"session_id", "turn_index", "attempt", "parent_request_id", "arrival_s", "e2e_s", "status"}
+    assert everywhere <= agreeing(table, truth, time_origin_ns=origin)
+    assert trace.meta["join"]["conflicts"] == {"session_id": 358}
+    assert set(table["hash_kind"]) == {"bytes"} and table["tip_node"].null_count() == 0
+
+
 def test_times_of_the_engine_are_exact_though_the_gateways_are_rounded(tmp_path, truth):
     trace = ingest([GATEWAY, ENGINES], tmp_path / "a.trace", BY_ID).trace
     times = dict(zip(trace.requests()["request_id"], trace.requests()["ttft_s"], strict=True))
@@ -292,6 +320,25 @@ def test_logs_without_a_time_of_day_cannot_be_joined(tmp_path):
 def test_without_a_join_nothing_is_joined(tmp_path):
     trace = ingest([ROUTER], tmp_path / "a.trace").trace
     assert trace.meta["join"] is None and trace.meta["records"]["joined"] == 0
+
+
+def test_a_users_own_table_joins_by_the_field_that_the_key_names(tmp_path, truth):
+    table = tmp_path / "clients.jsonl"
+    lines = [
+        {"when": true["arrival_unix_s"], "who": true["tenant"], "trace": true["request_id"]} for true in truth
+    ]
+    table.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    options = IngestOptions(join="trace", map={"arrival": "when", "tenant": "who"})
+    trace = ingest([table, ENGINES], tmp_path / "a.trace", options).trace
+    assert trace.meta["join"]["matched"] == 344 and trace.meta["join"]["requests"] == 358
+    rows = trace.requests().filter(trace.requests()["ttft_s"].is_not_null())
+    want = [true for true in truth if true["status"] == "ok"]
+    assert list(rows["tenant"]) == [true["tenant"] for true in want]
+    assert list(rows["ttft_s"]) == pytest.approx([true["ttft_s"] for true in want], abs=1e-6)
+    assert [file["format"] for file in trace.meta["files"]] in (
+        ["generic", "vllm_spans"],
+        ["vllm_spans", "generic"],
+    )
 
 
 def test_logs_that_share_no_id_are_an_error_that_says_so(tmp_path):
