@@ -110,6 +110,10 @@ class Columns:
         self._ids, bad = parse_ids(lists)
         self._mark(bad, "bad_block_id", path)
 
+    def chains(self, ids: Ids) -> None:
+        """Block chains, hashed already."""
+        self._ids = ids
+
     def prompts(self, prompts: list[Prompt | None]) -> None:
         """What each request sent; ingest hashes it."""
         self._prompts = prompts
