@@ -27,8 +27,8 @@ from agentctl.ingest.source import Chunk
 CARRIES = (
     "request_id", "session_id", "instance", "arrival_s", "ttft_s", "e2e_s", "queue_s", "prefill_s",
     "decode_s", "prompt_tokens", "output_tokens", "cached_tokens", "cached_external_tokens",
-    "reasoning_tokens", "max_tokens", "status", "http_status", "finish_reason", "stream", "priority", "n_messages", "n_assistant",
-    "n_tools", "cache_group", "block_tokens", "hash_ids",
+    "reasoning_tokens", "max_tokens", "status", "http_status", "finish_reason", "stream", "priority",
+    "block_tokens", "prompts",
 )  # fmt: skip
 
 HEALTH_CHECK = "HEALTH_CHECK"  # begins the ids of the server's own requests

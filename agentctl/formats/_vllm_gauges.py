@@ -29,6 +29,11 @@ _SHARES = ("kv_usage", "hit_rate", "external_hit_rate")
 _COUNTS = ("running", "waiting", "swapped", "preemptions")
 
 
+def _float(number: bytes, name: str) -> float:
+    """Shares are printed in per cent."""
+    return round(float(number) / 100, 6) if name in _SHARES else float(number)
+
+
 def is_gauge(message: bytes) -> bool:
     return b"Avg prompt throughput: " in message[:200]
 
@@ -39,6 +44,6 @@ def gauges(message: bytes) -> dict[str, Any]:
     for name, pattern in _GAUGES.items():
         if match := pattern.search(message):
             number = match[1]
-            values[name] = int(number) if name in _COUNTS else float(number) / (100 if name in _SHARES else 1)
+            values[name] = int(number) if name in _COUNTS else _float(number, name)
     engine = _ENGINE.match(message)
     return values | {"instance": f"engine-{int(engine[1])}" if engine else None}

@@ -57,11 +57,10 @@ NAME = "vllm_text"
 TITLE = "vLLM text log (Received request, Generated response, Engine 000: Avg prompt throughput)"
 CARRIES = (
     "request_id", "instance", "arrival_s", "e2e_s", "prompt_tokens", "output_tokens", "max_tokens", "status",
-    "finish_reason", "stream", "n_messages", "n_assistant", "n_tools", "cache_group", "block_tokens",
-    "prompts", "hash_ids",
+    "finish_reason", "stream", "block_tokens", "prompts",
 )  # fmt: skip
 LACKS = (
-    "No first-token times, cached tokens, sessions, tenants or model; seconds and no year; prompts, token "
+    "No first-token times, cached tokens, sessions, tenants or model, no year in its times; prompts, token "
     "counts and ends only in some versions and settings."
 )
 

@@ -1,5 +1,7 @@
 """What a reader says that its format carries is what it gives, no more and no less."""
 
+import json
+
 import pytest
 
 from agentctl.formats.base import readers
@@ -34,6 +36,30 @@ ENVOY = [
         "gen_ai.usage.reasoning_tokens": 2,
     }
 ]  # fmt: skip
+VLLM_SAID = "vllm-1 | 2026-11-12T09:00:12Z INFO 11-12 09:00:12 [x.py:1] "
+VLLM_TEXT = (
+    VLLM_SAID + "Received request r: prompt: 'a', params: SamplingParams(max_tokens=9), prompt_token_ids: "
+    "[1, 2], lora_request: LoRARequest(lora_name='l', lora_int_id=1).\n"
+    + VLLM_SAID + "Generated response r: output: 'b', output_token_ids: [3], finish_reason: stop\n"
+).encode()  # fmt: skip
+SGLANG_META = {
+    "id": "r", "finish_reason": {"type": "stop"}, "prompt_tokens": 3, "completion_tokens": 2,
+    "cached_tokens": 1, "cached_tokens_details": {"host": 1}, "reasoning_tokens": 1, "dp_rank": 0,
+    "e2e_latency": 2,
+    "first_token_latency": 1.0, "queue_time": 0.5, "request_received_ts": 1794474012.5,
+    "request_finished_ts": 1794474014.5, "forward_entry_time": 1794474013.0,
+    "prefill_finished_time": 1794474013.5,
+}  # fmt: skip
+SGLANG_SENT = {
+    "stream": True, "priority": 1, "session_id": "s", "extra_key": "g", "text": "a", "input_ids": [1, 2, 3],
+    "sampling_params": {"max_new_tokens": 9},
+}  # fmt: skip
+SGLANG_REFUSED = {"id": "q", "finish_reason": {"type": "abort", "status_code": 503}}
+SGLANG_METAS = [SGLANG_META, SGLANG_META | SGLANG_REFUSED]
+SGLANG_METRICS = [{**meta, "request_parameters": json.dumps(SGLANG_SENT)} for meta in SGLANG_METAS]
+SGLANG_REQUESTS = [
+    {"event": "request.finished", "obj": SGLANG_SENT, "out": {"meta_info": meta}} for meta in SGLANG_METAS
+]
 VLLM_SPAN = {
     "startTimeUnixNano": "1794474012043457024", "name": "llm_request",
     "attributes": [
@@ -73,7 +99,10 @@ OPENAI = [
         ("openai_chat", OPENAI),
         ("llmd_epp", "llmd_epp/epp.log"),
         ("production_stack", "production_stack/router.log.gz"),
+        ("sglang_metrics", SGLANG_METRICS),
+        ("sglang_requests", SGLANG_REQUESTS),
         ("vllm_spans", VLLM_SPANS),
+        ("vllm_text", VLLM_TEXT),
         ("weka", WEKA),
     ],
 )

@@ -22,6 +22,13 @@ KNOWN = {
     "azure": [DATA / "formats/azure/trace.csv", DATA / "azure/code_first_200.csv"],
     "burstgpt": [DATA / "formats/burstgpt/trace.csv"],
     "envoy": [DATA / "formats/envoy/access.log.jsonl.gz"],
+    "vllm_text": [
+        DATA / "formats/vllm/vllm_server_v0.32.log.gz",
+        DATA / "formats/vllm/vllm_server_old_v0.10_with_prompts.log.gz",
+    ],
+    "sglang_requests": [DATA / "formats/sglang/sglang_requests_level1_json.log.gz"],
+    "sglang_metrics": [DATA / "formats/sglang/sglang-request-metrics-20261112_09.log.gz"],
+    "sglang_server": [DATA / "formats/sglang/sglang_server.log.gz"],
     "vllm_spans": [DATA / "formats/vllm/vllm_otel_spans.otlp.jsonl.gz"],
     "litellm": [
         DATA / "formats/litellm/LiteLLM_SpendLogs.csv.gz",
