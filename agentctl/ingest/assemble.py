@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from agentctl.errors import InputError, UsageError
 from agentctl.ingest.blocks import BlockSizes
+from agentctl.ingest.clocks import early_quotes
 from agentctl.ingest.grouping import Grouping, group
 from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS
 from agentctl.ingest.join import Joined, join_files
@@ -87,6 +88,9 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
     grouping.document["turn_indicator"] = _turn_indicator(rows, grouping, turns, messages)
     warnings += [*grouping.warnings, *(joined.warnings if joined else ())]
+    resolution = max(report.resolution_s for report in rows.reports)
+    lengths = rows.ints("prompt_tokens"), rows.ints("output_tokens")
+    warnings += early_quotes(turns, arrival, end, *lengths, resolution)
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")

@@ -15,6 +15,7 @@ from agentctl.errors import InputError
 from agentctl.formats._columns import take
 from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, choose_reader
 from agentctl.ingest.blocks import BlockSizes, fits_block
+from agentctl.ingest.clocks import Steps
 from agentctl.ingest.events import Events
 from agentctl.ingest.hidden import hide_names
 from agentctl.ingest.ids import Ids
@@ -143,7 +144,7 @@ def read_file(
     events = Events(spool_path.with_suffix(".events"), options.hashing)
     reading = Reading(source, Quarantine(source.name), options, events=events)
     spool, sizes, has_ids, has_texts = Spool(spool_path), BlockSizes(), False, False
-    n_record_lines = 0
+    n_record_lines, steps = 0, Steps()
     for batch in reader.read(reading):
         batch = hide_names(batch, options.hashing)
         batch, extra = _place_chains(batch, reading, sizes, trie)
@@ -153,6 +154,8 @@ def read_file(
         has_texts = has_texts or batch.prompts is not None
         if batch.lines.size:
             spool.append(batch, extra)
+            if reading.time_origin != "session":
+                steps.see(batch.columns)
     spool.close()
     events.close()
     sha256, n_bytes = source.finish()
@@ -182,7 +185,10 @@ def read_file(
         has_ids=has_ids,
         has_texts=has_texts,
         resolution_s=reading.resolution_s,
-        warnings=[text.replace(source.name, name) for text in (*source.warnings, *reading.warnings)],
+        warnings=[
+            text.replace(source.name, name)
+            for text in (*source.warnings, *reading.warnings, *steps.warnings(source.name))
+        ],
         year_assumed=reading.year_assumed,
         n_other_lines=reading.n_other_lines,
         n_events=events.n,
