@@ -14,6 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from agentctl.ingest.sessions import number_sessions
+
 if TYPE_CHECKING:
     from agentctl.ingest.message_chains import MessageLog
 
@@ -22,9 +24,10 @@ I64 = NDArray[np.int64]
 # The same system prompt and task: condensers that keep the first messages (OpenHands). Users may pause here.
 TASK_WITHIN = 3600.0  # s between the old session's last end and the new prompt
 # The same system prompt alone: the old session stopped with a tool call that nobody answered, ...
-SYSTEM_WITHIN = 120.0  # s ... the new prompt comes soon,
-SHRINKS_TO = 0.5  # ... has at most half the tokens
-FEW_ANSWERS = 2  # ... and next to no answers. All four are guesses on the careful side
+SYSTEM_WITHIN = 120.0  # s ... the new prompt comes soon, ...
+LONG_TOKENS = 32_768  # ... the old one was long, as nobody summarises a short history, ...
+SHRINKS_TO = 0.5  # ... the new prompt has at most half its tokens, but more than the old session's first, ...
+FEW_ANSWERS = 2  # ... and next to no answers. All of these are guesses on the careful side
 
 
 class _Leaves(NamedTuple):
@@ -49,10 +52,12 @@ def compacted_rows(log: MessageLog, before: I64, head: I64, second: I64) -> I64:
     is_leaf[before[before >= 0]] = False
     ended = np.where(np.isnan(log.end), log.arrival, log.end)
     found = np.full(n, -1, np.int64)
+    session = number_sessions(before)
+    first = log.prompt[np.unique(session, return_index=True)[1]][session]
     for by, within, by_task in ((second, TASK_WITHIN, True), (head, SYSTEM_WITHIN, False)):
         eligible = is_leaf & (by >= 0) & (log.prompt > 0)
         if not by_task:
-            eligible &= log.calls_tool & (log.party >= 0)
+            eligible &= log.calls_tool & (log.party >= 0) & (log.prompt >= LONG_TOKENS)
         group = _groups(log.party, by, eligible)
         leaves = _leaves(np.flatnonzero(eligible), group, ended)
         wanted = np.flatnonzero((before < 0) & (found < 0) & (group >= 0) & (log.prompt > 0))
@@ -61,7 +66,7 @@ def compacted_rows(log: MessageLog, before: I64, head: I64, second: I64) -> I64:
         else:
             few = (log.assistants[wanted] >= 0) & (log.assistants[wanted] <= FEW_ANSWERS)
             wanted = wanted[few]
-        _link(log, wanted, group, leaves, is_leaf, within, by_task, found)
+        _link(log, first, wanted, group, leaves, is_leaf, within, by_task, found)
     return found
 
 
@@ -82,7 +87,7 @@ def _leaves(rows: I64, group: I64, ended: NDArray[np.float64]) -> _Leaves:
 
 
 @njit(cache=True, nogil=True)
-def _link(log, wanted, group, leaves, is_leaf, within, by_task, found):  # type: ignore[no-untyped-def]
+def _link(log, first, wanted, group, leaves, is_leaf, within, by_task, found):  # type: ignore[no-untyped-def]
     """Fill `found` for the rows of `wanted`, and clear `is_leaf` of what they go on with; in place."""
     for row in wanted:
         low, high = leaves.start[group[row]], leaves.start[group[row] + 1]
@@ -90,7 +95,7 @@ def _link(log, wanted, group, leaves, is_leaf, within, by_task, found):  # type:
         fitting = -1
         while at < high and leaves.end[at] <= log.arrival[row]:
             other = leaves.row[at]
-            if other < row and is_leaf[other] and _shrinks(log, row, other, by_task):
+            if other < row and is_leaf[other] and _shrinks(log, first, row, other, by_task):
                 if fitting >= 0:
                     fitting = -1
                     break
@@ -102,7 +107,7 @@ def _link(log, wanted, group, leaves, is_leaf, within, by_task, found):  # type:
 
 
 @njit(cache=True, nogil=True)
-def _shrinks(log, row, other, by_task):  # type: ignore[no-untyped-def]
+def _shrinks(log, first, row, other, by_task):  # type: ignore[no-untyped-def]
     if by_task:
         return log.prompt[row] < log.prompt[other] and log.assistants[row] < log.assistants[other]
-    return log.prompt[row] <= SHRINKS_TO * log.prompt[other]
+    return first[other] < log.prompt[row] <= SHRINKS_TO * log.prompt[other]

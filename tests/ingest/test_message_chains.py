@@ -1,5 +1,7 @@
 """Sessions from message chains: by hand, against the definition, and on conversations with known answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from oracles.messages import Call, SlowChains, message_log
 from oracles.tau_bench_messages import interleaved_calls
 from oracles.tries import plant
 
+from agentctl.ingest import compaction
 from agentctl.ingest.ids import Ids
 from agentctl.ingest.message_chains import (
     CONFIDENCE,
@@ -169,29 +172,34 @@ def test_a_second_compaction_goes_on_with_the_first():
     assert chains.parent_row.tolist() == [-1, 0, 1, 2, 3]
 
 
+LONG = compaction.LONG_TOKENS
+
+
 def summarised(**changes) -> list[Call]:
-    """A session that waits for a tool at 200 tokens, and soon a short prompt with the same system prompt."""
-    old = call("s u a v", 0, prompt=200, calls_tool=True)
-    return [old, call("s summary", 10, **({"prompt": 100} | changes))]
+    """A long session that waits for a tool, and soon a short prompt with the same system prompt."""
+    old = [call("s u", 0, prompt=100), call("s u a v", 1, prompt=LONG, calls_tool=True)]
+    return [*old, call("s summary", 10, **({"prompt": LONG // 2} | changes))]
 
 
 def test_an_unfinished_session_of_a_tenant_is_gone_on_with():
     chains = derive(*summarised())
-    assert chains.parent_row.tolist() == [-1, 0] and kinds(chains)[1] == "compacted"
+    assert chains.parent_row.tolist() == [-1, 0, 1] and kinds(chains)[2] == "compacted"
 
 
 def test_careful_rules_for_a_system_prompt_alone():
     log, tree = message_log(summarised())
     for name, value in (("calls_tool", False), ("party", -1)):
-        changed = log._replace(**{name: np.full(2, value)})
-        assert derive_message_chain_sessions(changed, tree).parent_row.tolist() == [-1, -1]
-    assert derive(*summarised(prompt=101)).parent_row.tolist() == [-1, -1]
-    late = [summarised()[0], call("s summary", 130, prompt=100)]
-    assert derive(*late).parent_row.tolist() == [-1, -1]
-    answers = [summarised()[0], call("s a a a x", 10, prompt=100)]
-    assert derive(*answers).parent_row.tolist() == [-1, -1]
-    continued = [*summarised(), call("s u a v a2 w", 11, prompt=300)]
-    assert derive(*continued).parent_row.tolist() == [-1, -1, 0]
+        changed = log._replace(**{name: np.full(3, value)})
+        assert derive_message_chain_sessions(changed, tree).parent_row.tolist() == [-1, 0, -1]
+    shorter = log._replace(prompt=log.prompt - 1)
+    assert derive_message_chain_sessions(shorter, tree).parent_row.tolist() == [-1, 0, -1]
+    for prompt in (LONG // 2 + 1, 100):  # too long, and no longer than a first prompt without a summary
+        assert derive(*summarised(prompt=prompt)).parent_row.tolist() == [-1, 0, -1]
+    *old, new = summarised()
+    assert derive(*old, replace(new, arrival=130)).parent_row.tolist() == [-1, 0, -1]
+    assert derive(*old, replace(new, messages=("s", "a", "a", "a", "x"))).parent_row.tolist() == [-1, 0, -1]
+    goes_on = call("s u a v a2 w", 11, prompt=LONG + 9)
+    assert derive(*summarised(), goes_on).parent_row.tolist() == [-1, 0, -1, 1]
 
 
 WORDS = ("s", "u", "v", "a", "ab")
