@@ -194,9 +194,13 @@ def batch(reading: Reading, chunk: Chunk | None, requests: Sequence[Request]) ->
     columns.reject(too_large, "out_of_range", "$.priority")
     columns.put("priority", [None if bad else p for p, bad in zip(priorities, too_large, strict=True)])
     _put_ends(columns, requests)
-    if any(r.tokens for r in requests):
+    # Images are expanded in the prompt, but not in input_ids.
+    lists = [
+        r.tokens if r.tokens and len(r.tokens) == n else None for r, n in zip(requests, prompt, strict=True)
+    ]
+    if any(lists):
         groups = [r.sent.extra_key if isinstance(r.sent.extra_key, str) else None for r in requests]
-        put_token_chains(reading, columns, [r.tokens for r in requests], groups)
+        put_token_chains(reading, columns, lists, groups)
     if any(r.prompt for r in requests):
         columns.prompts([r.prompt for r in requests])
     return columns.batch()

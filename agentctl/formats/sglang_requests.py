@@ -98,7 +98,7 @@ class _Log:
         self._reading = reading
         self._local = LocalTime(reading)
         self._window: Window[Request] = Window()
-        self._n_begun = self._n_unended = 0
+        self._n_begun = self._n_ended = self._n_unended = 0
 
     def read(self, chunk: Chunk, line: Line) -> None:
         """Account for one line."""
@@ -190,6 +190,7 @@ class _Log:
             if request.prompt is None and request.tokens is None:
                 request.prompt, request.tokens, _ = prompt_of(sent, is_shortened_at_level_2=True)
             request.meta, request.has_ended = meta, True
+            self._n_ended += 1
             self._reading.n_continuation_lines += 1
 
     def _add(
@@ -211,7 +212,7 @@ class _Log:
             yield request
 
     def _are_ends_filtered(self) -> bool:
-        return self._n_unended > MAX_UNENDED_SHARE * self._n_begun
+        return self._n_begun - self._n_ended > MAX_UNENDED_SHARE * self._n_begun
 
     def warn(self) -> None:
         name, n = self._reading.source.name, self._n_unended
