@@ -26,6 +26,7 @@ NAME = "sglang_metrics"
 TITLE = "SGLang exported request metrics (request_parameters, meta_info), JSON lines"
 CARRIES = _sglang.CARRIES
 LACKS = "No model or tenant, no failed requests; sessions only where the request names one, not by header."
+ROLE = "engine"
 
 
 class Row(MetaInfo):

@@ -44,6 +44,7 @@ NAME = "sglang_requests"
 TITLE = "SGLang request log, JSON or text (request.received, request.finished; Receive: obj=, Finish: obj=)"
 CARRIES = _sglang.CARRIES
 LACKS = "No model or tenant; failed requests have no tokens; prompts only at level 3; sessions only if named."
+ROLE = "engine"
 
 MAX_UNENDED_SHARE = 0.1  # above, ends are filtered rather than missing (a guess)
 

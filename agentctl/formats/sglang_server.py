@@ -20,6 +20,7 @@ NAME = "sglang_server"
 TITLE = "SGLang server log (Prefill batch, Decode batch): events beside a request log"
 CARRIES = ()
 LACKS = "No requests at all: batches become events of a dataset that a request log beside it makes."
+ROLE = "engine"
 
 _OURS = re.compile(rb"\] (?:Prefill|Decode) batch(?:\.| \[[0-9]+\])?,? #")
 

@@ -63,6 +63,7 @@ LACKS = (
     "No first-token times, cached tokens, sessions, tenants or model, no year in its times; prompts, token "
     "counts and ends only in some versions and settings."
 )
+ROLE = "engine"
 
 _PREFIX = re.compile(
     rb"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) ([0-9]{2})-([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})"

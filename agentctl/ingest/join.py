@@ -121,20 +121,12 @@ def _put(table: pa.Table, name: str, values: Any) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, values)
 
 
-# vLLM and its like put the kind of call before the caller's id; UUIDs come with and without dashes, and some
-# engines write something of their own behind them.
-_KIND = r"^(?:chatcmpl|cmpl|resp)[-_]"
-_UUID = r"^([0-9a-fA-F]{8})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{12})(?:-.*)?$"
-
-
 def _codes(table: pa.Table) -> I64:
     """The shared ids as numbers, -1 for none."""
     if "join_id" not in table.schema.names:
         return np.full(table.num_rows, -1, dtype=np.int64)
-    bare = pc.replace_substring_regex(table["join_id"], _KIND, "")
-    plain = pc.replace_substring_regex(bare, _UUID, r"\1\2\3\4\5").combine_chunks()
-    plain = pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain)
-    return pc.fill_null(plain.dictionary_encode().indices, -1).to_numpy().astype(np.int64)
+    indices = table["join_id"].combine_chunks().dictionary_encode().indices
+    return pc.fill_null(indices, -1).to_numpy().astype(np.int64)
 
 
 def _file_names(reports: list[FileReport]) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from agentctl.errors import InputError
 from agentctl.formats._columns import take
+from agentctl.formats._names import shared_id
 from agentctl.formats.base import TRANSPORT, Batch, Reading, ReadOptions, choose_reader
 from agentctl.ingest.blocks import BlockSizes, fits_block
 from agentctl.ingest.clocks import Steps
@@ -146,6 +147,8 @@ def read_file(
     spool, sizes, has_ids, has_texts = Spool(spool_path), BlockSizes(), False, False
     n_record_lines, steps = 0, Steps()
     for batch in reader.read(reading):
+        if options.join and "join_id" in batch.columns:
+            batch.columns["join_id"] = [shared_id(name) for name in batch.columns["join_id"]]
         batch = hide_names(batch, options.hashing)
         batch, extra = _place_chains(batch, reading, sizes, trie)
         n_record_lines += np.unique(batch.lines).size

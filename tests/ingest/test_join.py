@@ -15,7 +15,7 @@ from oracles.joining import join as join_by_hand
 from oracles.renderings import SAME, TIMES, agreeing, answered, first_attempt, read_truth
 
 from agentctl.errors import InputError, UsageError
-from agentctl.formats._names import bare_id
+from agentctl.formats._names import shared_id
 from agentctl.formats.base import ReadOptions, readers
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.ingest.join import join_files
@@ -220,19 +220,17 @@ def test_models_are_compared_without_what_providers_put_before_them(tmp_path):
     assert rows_of(reports)[0]["model"] == "Qwen/Qwen3"
 
 
-def test_ids_are_the_same_in_all_their_spellings(tmp_path):
-    spellings = [
-        "698d51a1-9d8a-121c-e581-499d7b701668", "698d51a19d8a121ce581499d7b701668",
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "698d51a1-9d8a-121c-e581-499d7b701668", "698D51A1-9D8A-121C-E581-499D7B701668",
         "chatcmpl-698d51a1-9d8a-121c-e581-499d7b701668", "chatcmpl-698d51a19d8a121ce581499d7b701668",
         "chatcmpl-698d51a1-9d8a-121c-e581-499d7b701668-9f86d081",
-    ]  # fmt: skip
-    for spelling in spellings[1:]:
-        logs = [
-            Log("g", "gateway", "envoy", [{"join_id": spellings[0], "arrival_ns": 1}]),
-            Log("e", "engine", "vllm_spans", [{"join_id": spelling, "arrival_ns": 1}]),
-        ]
-        reports = [report_of(log, tmp_path) for log in logs]
-        assert join_files(reports, "id", keep_unmatched=True).document["matched"] == 1
+        "cmpl-698d51a1-9d8a-121c-e581-499d7b701668-0",
+    ],
+)  # fmt: skip
+def test_ids_are_the_same_in_all_their_spellings(spelling):
+    assert shared_id(spelling) == "698d51a19d8a121ce581499d7b701668"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +238,18 @@ def test_ids_are_the_same_in_all_their_spellings(tmp_path):
     [("chatcmpl-req-12", "req-12"), ("cmpl-req-12-0", "req-12"), ("req-12", "req-12"), ("embd-a-3", "a")],
 )
 def test_an_engines_id_holds_the_callers(engine, caller):
-    assert bare_id(engine) == caller
+    assert shared_id(engine) == caller == shared_id(caller)
+
+
+def test_hidden_names_join_as_well_as_plain_ones(tmp_path):
+    options = IngestOptions(join="x-request-id", hash_ids=True)
+    join = ingest([PROXY, ENGINES, ROUTER], tmp_path / "a.trace", options).trace.meta["join"]
+    assert (join["matched"], join["only_in"], join["conflicts"]) == (358, {}, {})
+
+
+@pytest.mark.parametrize("name", ["vllm_text", "vllm_spans", "sglang_requests", "sglang_metrics"])
+def test_engines_logs_are_the_innermost(name):
+    assert ROLES[-1] == readers()[name].ROLE
 
 
 def test_every_role_that_a_reader_says_is_known():
