@@ -81,6 +81,7 @@ def join_files(reports: list[FileReport], key: str, keep_unmatched: bool) -> Joi
         "further_attempts": int(np.count_nonzero(matches.attempt > 0)),
         "clock_offset_s": _clock_offsets(matches, arrival, files, names),
     }
+    resolution = {name: report.resolution_s for name, report in zip(names, reports, strict=True)}
     kept = Matches(*(column if keep_unmatched else column[shared] for column in matches))
     merging = Merging(table, layers, _session_layers(table, of_file[files], len(layers)), kept)
     _write(reports, files[kept.owner], merging)
@@ -89,7 +90,7 @@ def join_files(reports: list[FileReport], key: str, keep_unmatched: bool) -> Joi
         document,
         int(np.count_nonzero(matches.rows >= 0)) - shared.size,
         {} if keep_unmatched or not alone.size else {"unmatched": int(alone.size)},
-        _clock_warnings(document["clock_offset_s"]),
+        _clock_warnings(document["clock_offset_s"], resolution),
     )
 
 
@@ -167,12 +168,13 @@ def _clock_offsets(matches: Matches, arrival: I64, files: I64, names: list[str])
     return found
 
 
-def _clock_warnings(offsets: list[dict[str, Any]]) -> list[str]:
+def _clock_warnings(offsets: list[dict[str, Any]], resolution: dict[str, float]) -> list[str]:
+    """Pairs whose clocks differ by more than the times of the inner log are cut by."""
     return [
         f"{one['before']:,} of {one['requests']:,} requests arrive in {one['inner']} before they do in "
         f"{one['outer']}, by {-one['median']:.3g} s in the median: the clocks differ; no time is shifted"
         for one in offsets
-        if one["median"] < -_APART
+        if one["median"] < -_APART - resolution[one["inner"]]
     ]
 
 

@@ -197,6 +197,8 @@ def test_a_clock_that_is_behind_is_reported_and_shifts_nothing(tmp_path):
         "outer": "g", "inner": "e", "requests": 21, "before": 21, "median": -1.5, "p5": -1.95, "p95": -1.05,
     }  # fmt: skip
     assert "21 of 21 requests arrive in e before they do in g, by 1.5 s" in joined.warnings[0]
+    coarse = [replace(report, resolution_s=1.5) for report in (report_of(log, tmp_path) for log in logs)]
+    assert join_files(coarse, "id", keep_unmatched=True).warnings == []  # no more than whole seconds do
     assert {row["arrival_ns"] for row in rows_of(reports)} == {row["arrival_ns"] for row in outer}
 
 
@@ -254,6 +256,22 @@ def test_engines_logs_are_the_innermost(name):
 
 def test_every_role_that_a_reader_says_is_known():
     assert {getattr(reader, "ROLE", "client") for reader in readers().values()} <= set(ROLES)
+
+
+@pytest.mark.parametrize("engines", ["vllm_spans", "vllm_spans and vllm_text", "sglang_metrics"])
+def test_any_engines_logs_do(tmp_path, truth, engines):
+    logs = {
+        "vllm_spans": [ENGINES],
+        "vllm_spans and vllm_text": [ENGINES, DATA / "vllm/vllm_server_v0.32.log.gz"],
+        "sglang_metrics": [DATA / "sglang/sglang-request-metrics-20261112_09.log.gz"],
+    }[engines]
+    options = IngestOptions(join="x-request-id", year=2026)
+    trace = ingest([PROXY, ROUTER, *logs], tmp_path / "a.trace", options).trace
+    table, origin = trace.requests(), trace.meta["time_origin_ns"]
+    carried = {"arrival_s", "ttft_s", "e2e_s", "queue_s", "prompt_tokens", "output_tokens", "cached_tokens"}
+    carried |= {"session_id", "turn_index", "attempt", "parent_request_id", "gap_s", "status", "tenant"}
+    assert carried <= agreeing(table, truth, first_attempt, origin)
+    assert trace.meta["records"]["rows"] == 358 and trace.meta["join"]["conflicts"] == {}
 
 
 @pytest.mark.parametrize("outer", [PROXY, GATEWAY], ids=["litellm", "envoy"])
