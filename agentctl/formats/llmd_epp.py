@@ -133,7 +133,7 @@ class _Log:
 
     def read(self, chunk: Chunk, number: int, text: bytes) -> None:
         if not any(mark in text for mark in _MARKS):
-            self._reading.drop("other_line")
+            self._reading.n_other_lines += 1
             return
         message, when, json = _console(text)
         line = self._decoder.decode(json)
@@ -143,7 +143,7 @@ class _Log:
         message = message or line.msg or line.body
         id_ = line.id or line.evicted
         if message not in _KNOWN or not id_:
-            self._reading.drop("other_line")
+            self._reading.n_other_lines += 1
             return
         written = next((time for time in (line.ts, line.timestamp, when) if time is not None), None)
         ns = self._local.utc_ns(_instant(written))

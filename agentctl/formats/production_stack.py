@@ -94,7 +94,7 @@ class _Log:
     def read(self, chunk: Chunk, number: int, text: bytes) -> Placement | None:
         """The placement on a line; None when it holds none, which has then been accounted for."""
         if b"Routing request " not in text:
-            self._reading.drop("other_line")
+            self._reading.n_other_lines += 1
             return None
         prefix = _PREFIX.match(text)
         written = prefix.group(1).decode() if prefix else ""
@@ -106,7 +106,7 @@ class _Log:
             text, written = line.message.encode(), line.timestamp
         match = _ROUTING.search(text)
         if match is None:  # at DEBUG: the model of a request, or an engine named by the caller
-            self._reading.drop("other_line")
+            self._reading.n_other_lines += 1
             return None
         arrival = self._arrival(match, written)
         if arrival is None:

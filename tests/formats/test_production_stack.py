@@ -100,8 +100,8 @@ def test_other_lines_are_counted_and_nothing_of_them_is_kept(read):
     debug = "[2026-11-12 09:00:00,000] DEBUG: Routing request SECRET for model: m (request.py:1:x)\n"
     log = read(start + debug + "\n" + line() + "Traceback: SECRET\n")
     assert len(log.rows) == 1 and log.faults == []
-    assert log.report.dropped == {"other_line": 3}
-    assert (log.report.n_lines, log.report.n_blank_lines) == (5, 1)
+    assert log.report.dropped == {}
+    assert (log.report.n_lines, log.report.n_blank_lines, log.report.n_other_lines) == (5, 1, 3)
     assert "SECRET" not in json.dumps(log.rows)
 
 
