@@ -3,8 +3,8 @@
 Exact for exponential sizes; for other sizes an interpolation that is exact at limit 1 (Pollaczek-Khinchine)
 and without a limit (processor sharing). Sources: Avi-Itzhak and Halfin 1988 and Zhang and Zwart 2008 for
 constant capacity; Cohen 1979 for processor sharing whose speed depends on the number in service; the factor
-(1 + scv)/2 on the wait is Lee and Longton's for M/G/c. Arrivals are Poisson: for bursts see mmpp.py, they cost
-far more than any error made here.
+(1 + scv)/2 on the wait is Lee and Longton's for M/G/c. Arrivals are Poisson: for bursts see mmpp.py; they
+cost far more than any error made here.
 """
 
 from __future__ import annotations
