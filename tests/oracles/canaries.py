@@ -48,18 +48,8 @@ CONTROL = {
     *("op", "operation", "call_type", "cache_hit", "benchmark_phase", "gen_ai.operation.name", "source"),
     *("gen_ai.system", "gen_ai.provider.name", "openinference.span.kind", "hash_id_scope", "subtype"),
     *("finish_reason", "stop", "stop_reason", "Log Type", "name", "traceId", "spanId", "parentSpanId"),
-    *(
-        "method",
-        "x-envoy-origin-path",
-        "response_flags",
-        "trace_id",
-        "span_id",
-        "tool_class",
-        "custom_llm_provider",
-        "provider",
-        "agent_id",
-        "is_sidechain",
-    ),
+    *("trace_id", "span_id", "tool_class", "custom_llm_provider", "provider", "agent_id", "is_sidechain"),
+    *("method", "x-envoy-origin-path", "response_flags", "msg", "logger", "body"),
 }
 LIKE_TIME_OR_NUMBER = re.compile(
     r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\d{4}-\d\d-\d\d[T ][\d:.,+Zz-]+|(?:true|false|null|none)|",
