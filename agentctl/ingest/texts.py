@@ -40,6 +40,7 @@ class Placed(NamedTuple):
 
     message_node: NDArray[np.int64]  # of the last message
     unit_node: NDArray[np.int64]  # of the last piece of text
+    reply_hash: NDArray[np.int64]  # of the node that its answer would be below message_node, halved
     n_messages: NDArray[np.int64]
     n_assistant: NDArray[np.int64]
     n_tools: NDArray[np.int64]
@@ -88,6 +89,8 @@ class Texts:
                 continue
             placed.message_node[row] = node
             placed.unit_node[row] = self._unit[node]
+            if prompt.reply:
+                placed.reply_hash[row] = self._below(node, prompt.reply) >> 1
             placed.n_messages[row] = n_messages
             placed.n_assistant[row] = self._n_assistant[node]
             placed.n_tools[row] = root.n_tools
@@ -198,6 +201,11 @@ class Texts:
         hasher.update(digest)
         hasher.update(text)
         return hasher.digest()
+
+    def _below(self, node: int, message: bytes) -> int:
+        """Hash of the node of a message after `node`, which need not be there."""
+        digest = self._chained(int(self.messages.hash[node]).to_bytes(8, "little"), message)
+        return int.from_bytes(digest, "little")
 
     def _read_role(self, message: bytes) -> str | None:
         try:

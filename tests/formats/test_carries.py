@@ -88,6 +88,26 @@ OPENAI = [
 ]  # fmt: skip
 
 
+RESPONSES = [
+    {
+        "ts": 1794474012.0, "duration_ms": 5.0, "status": 200,
+        "request": {
+            "model": "m", "input": "hi", "previous_response_id": None, "max_output_tokens": 9, "user": "u",
+            "conversation": "c", "stream": True,
+        },
+        "response": {
+            "id": "resp_1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"},
+            "output": [{"type": "function_call"}],
+            "usage": {
+                "input_tokens": 5, "input_tokens_details": {"cached_tokens": 1}, "output_tokens": 9,
+                "output_tokens_details": {"reasoning_tokens": 1},
+            },
+        },
+    },
+    {"ts": 1794474019.0, "request": {"input": "and", "previous_response_id": "resp_1"}},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "log"),
     [
@@ -97,6 +117,7 @@ OPENAI = [
         ("envoy", ENVOY),
         ("mooncake", MOONCAKE),
         ("openai_chat", OPENAI),
+        ("openai_responses", RESPONSES),
         ("llmd_epp", "llmd_epp/epp.log"),
         ("production_stack", "production_stack/router.log.gz"),
         ("sglang_metrics", SGLANG_METRICS),

@@ -38,6 +38,7 @@ KNOWN = {
         DATA / "formats/openai/chat_completions.jsonl.gz",
         *sorted((DATA / "openhands").glob("*.json.gz")),
     ],
+    "openai_responses": [DATA / "formats/openai/responses.jsonl.gz"],
     "llmd_epp": [DATA / "formats/llmd_epp/epp.log"],
     "production_stack": [DATA / "formats/production_stack/router.log.gz"],
     "aiperf": [DATA / "formats/aiperf/profile_export.jsonl.gz"],
