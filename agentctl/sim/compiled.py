@@ -16,6 +16,8 @@ from numba.extending import is_jitted
 
 from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import bind
+from agentctl.sim.handle import Handle, handle_of, keep
+from agentctl.sim.jit import IN_PLACE
 from agentctl.sim.loop import advance, send
 from agentctl.sim.router import look
 from agentctl.sim.state import ENDED, STOP, State
@@ -40,13 +42,14 @@ def is_compiled(choose: Callable[..., int]) -> bool:
 
 
 def replay(  # type: ignore[no-untyped-def]
-    s, arrivals, requests, choose, my, start, finish, settle, seed, until, stop_at, held, engine
+    state, due, requests, choose, my, start, finish, settle, seed, until, stop_at, held, engine
 ):
     """Replay until everything has ended (-1), `until` requests have, STOP is set or request `stop_at` has to
     be placed (-2), or a choice is no engine: then (the request, that choice) is returned.
 
     Who stopped at a request gives it back as `held`, with the engine where it shall go; else -1.
     """
+    s, arrivals, logged = handle_of(state), handle_of(due), handle_of(requests)
     if held >= 0:
         send(s, arrivals, held, engine, finish, settle)
     while s.counts[ENDED] < until and s.counts[STOP] == 0:
@@ -55,7 +58,7 @@ def replay(  # type: ignore[no-untyped-def]
             return np.int64(-1), np.int64(0)
         if r == stop_at:
             break
-        e = choose(look(s, arrivals, requests, r, seed, settle), requests, r, my)
+        e = choose(look(s, arrivals, logged, r, seed, settle), requests, r, my)
         if e < 0 or e >= s.engines.size:
             return r, e
         send(s, arrivals, r, e, finish, settle)
@@ -63,19 +66,22 @@ def replay(  # type: ignore[no-untyped-def]
 
 
 def next_request(s, arrivals, start, finish, settle):  # type: ignore[no-untyped-def]
-    return np.int64(advance(s, arrivals, start, finish, settle))
+    return np.int64(advance(handle_of(s), handle_of(arrivals), start, finish, settle))
 
 
 def view_of(s, arrivals, requests, r, seed, settle):  # type: ignore[no-untyped-def]
-    return look(s, arrivals, requests, r, seed, settle)
+    view = look(handle_of(s), handle_of(arrivals), handle_of(requests), r, seed, settle)
+    keep(view)
+    return view
 
 
 def choice_of(s, arrivals, requests, r, choose, my, seed, settle):  # type: ignore[no-untyped-def]
-    return choose(look(s, arrivals, requests, r, seed, settle), requests, r, my)
+    view = look(handle_of(s), handle_of(arrivals), handle_of(requests), r, seed, settle)
+    return choose(view, requests, r, my)
 
 
 def send_request(s, arrivals, r, e, finish, settle):  # type: ignore[no-untyped-def]
-    send(s, arrivals, r, e, finish, settle)
+    send(handle_of(s), handle_of(arrivals), r, e, finish, settle)
 
 
 INTEGER, FLOAT = types.int64, types.float64
@@ -83,14 +89,14 @@ INTEGER, FLOAT = types.int64, types.float64
 
 @cache
 def _view_type(state: Any, arrivals: Any, requests: Any) -> Any:
-    arguments = (state, arrivals, requests, INTEGER, INTEGER, _rule(state))
+    arguments = (Handle(state), Handle(arrivals), Handle(requests), INTEGER, INTEGER, _rule(state))
     look.compile(arguments)
     compiled: Any = look.overloads[arguments]
     return compiled.signature.return_type
 
 
 def _rule(state: Any) -> Any:
-    return types.FunctionType(INTEGER(state, INTEGER, FLOAT))
+    return types.FunctionType(INTEGER(Handle(state), INTEGER, FLOAT))
 
 
 @cache
@@ -106,14 +112,14 @@ def _loop(state: Any, arrivals: Any, requests: Any) -> Any:
     signature = types.UniTuple(INTEGER, 2)(
         state, arrivals, requests, chooser, FLOAT[::1], rule, rule, rule, *[INTEGER] * 5
     )
-    return njit(signature, cache=True, nogil=True)(replay)
+    return njit(signature, **IN_PLACE)(replay)
 
 
 @cache
 def _choice(state: Any, arrivals: Any, requests: Any) -> Any:
     rule, chooser = _rule(state), types.FunctionType(_chooser(state, arrivals, requests))
     signature = INTEGER(state, arrivals, requests, INTEGER, chooser, FLOAT[::1], INTEGER, rule)
-    return njit(signature, cache=True, nogil=True)(choice_of)
+    return njit(signature, **IN_PLACE)(choice_of)
 
 
 @cache
@@ -126,9 +132,9 @@ def _look(state: Any, arrivals: Any, requests: Any) -> Any:
 def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
     rule = _rule(state)
     return (
-        njit(INTEGER(state, arrivals, rule, rule, rule), cache=True, nogil=True)(next_request),
+        njit(INTEGER(state, arrivals, rule, rule, rule), **IN_PLACE)(next_request),
         _look(state, arrivals, requests),
-        njit(types.void(state, arrivals, INTEGER, INTEGER, rule, rule), cache=True, nogil=True)(send_request),
+        njit(types.void(state, arrivals, INTEGER, INTEGER, rule, rule), **IN_PLACE)(send_request),
     )
 
 

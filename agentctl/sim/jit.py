@@ -1,6 +1,6 @@
 """How kernels are compiled.
 
-Python may call an `entry`, and hand it to compiled code as a first-class function. A `kernel` is called by
+Python may call an `entry`. A `rule` is handed to compiled code as a first-class function. A `kernel` is called by
 compiled code only: without the wrappers that a call from Python needs, it compiles in two thirds of the time.
 Called from Python, a kernel crashes the process; tests go through an entry of their own.
 """
@@ -15,11 +15,12 @@ from numba import njit
 
 # A kernel that only changes arrays in place needs no reference counts. They cost more than the work: every
 # array of a tuple is counted up and down in every call. Not for functions that return or make arrays.
-_IN_PLACE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+IN_PLACE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 INTERNAL: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-entry = njit(**_IN_PLACE)
-kernel = njit(**_IN_PLACE, **INTERNAL)
+entry = njit(**IN_PLACE)
+kernel = njit(**IN_PLACE, **INTERNAL)
+rule = njit(**IN_PLACE, no_cpython_wrapper=True)
 
 
 def is_compiled_here() -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from agentctl.sim.active import count_active
 from agentctl.sim.hashing import gateway_of
@@ -22,7 +21,7 @@ from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS
 from agentctl.sim.view import View
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def look(s, arrivals, requests, r, seed, settle):
     """What the router sees for request r at this instant. Its arrays are the state's own, not copies."""
     now, job = arrivals.now[0], s.jobs[r]

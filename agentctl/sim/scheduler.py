@@ -14,12 +14,12 @@ import numpy as np
 
 from agentctl.sim.cache import announce
 from agentctl.sim.holding import allocate, blocks_for, give_back, has_room, look_up, use_path
-from agentctl.sim.jit import entry, kernel
+from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import apply, apply_run, is_decode, leave_queue, owe, owe_rest, wait_in
 from agentctl.sim.steps import last_step, repeat, set_end, settle, step_end, time_batch
 
 
-@entry
+@rule
 def start(s, e, now):
     """Plan the next batch or run and set `ends_at`; a plan that only preempted is made again at once."""
     engine, limit = s.engines[e], s.limits[e]
@@ -168,7 +168,7 @@ def _admit(s, e, budget, n_planned, now):
     return budget, n_planned
 
 
-@entry
+@rule
 def finish(s, e, now):
     """Apply the batch or run that ends now. Fills `s.ended` with the requests that ended, in batch order, and
     returns their number."""

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from agentctl.sim.cache import announce
-from agentctl.sim.jit import entry, kernel
+from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import apply, apply_run
 from agentctl.sim.sglang_decode import lower_ratio, plan_decode, repeat, settle
 from agentctl.sim.sglang_holding import release, remember
@@ -28,7 +28,7 @@ from agentctl.sim.state import NONE
 from agentctl.sim.steps import last_step, set_end, step_end, time_batch
 
 
-@entry
+@rule
 def start(s, e, now):
     """Plan the next batch or run and set `ends_at`."""
     engine = s.engines[e]
@@ -58,7 +58,7 @@ def _idle(s, e):
     engine.unnoticed, engine.is_full, engine.ratio = 0, False, s.limits[e].first_ratio
 
 
-@entry
+@rule
 def finish(s, e, now):
     """Apply the batch or run that ends now. Fills `s.ended` with the requests that ended, in batch order, and
     returns their number."""

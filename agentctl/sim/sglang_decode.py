@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from agentctl.sim.holding import blocks_for
-from agentctl.sim.jit import entry, kernel
+from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import owe, wait_in
 from agentctl.sim.sglang_holding import extend, release, take_pages
 from agentctl.sim.sglang_tree import make_room
@@ -133,7 +133,7 @@ def repeat(s, e):
         engine.run_steps, engine.run_begun, engine.run_ended = steps, 1, 0
 
 
-@entry
+@rule
 def settle(s, e, now):
     """Bring a run to `now`."""
     first, stop, ended = steps_due(s, e, now)

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentctl.sim.cache import announce, take
 from agentctl.sim.holding import name_blocks
-from agentctl.sim.jit import entry, kernel
+from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import is_decode
 
 
@@ -142,7 +142,7 @@ def _blocks_after(s, e, step):
     return total
 
 
-@entry
+@rule
 def settle(s, e, now):
     """Bring a run to `now`: blocks of the steps begun before, tokens of the steps that have ended."""
     first, stop, ended = steps_due(s, e, now)
