@@ -5,11 +5,13 @@ engine's cost for a request is the backlog of prefill seconds already there plus
 hold. A first turn goes to the least cost. A later turn goes to the engine with the longest hit ("home"),
 unless its KV is gone (the hit is below `hit_ratio` of what the session left) or home cannot meet the
 TTFT SLO: then it is placed like a first turn, and the session's next turns find their KV there. No
-session table is kept. The paper calls the load of placement LMetric-like; `first_turn` 1 reads that as
-LMetric's score, (q + n) (b + 1), instead of seconds.
+session table is kept. The paper calls the load of placement LMetric-like: `first_turn` 1 reads that as
+LMetric's score, (q + n) (b + 1), and 0 as the cost in seconds. Seconds of prefill do not see decodes: whoever
+holds the common system prompt and owes no prefill gets every new session (10,000 agentic requests at 80 a
+second on 8 engines: mean TTFT 344 ms against 53 ms).
 
 Source: SMetric (arXiv 2607.08565), version 2. Sees: pending prefill (tokens and pairs), hit tokens, waiting
-and running requests (with `first_turn` 1), and of the request its turn and the KV that its session should
+and running requests (where a session is placed), and of the request its turn and the KV that its session should
 find. Where the paper is silent (slack, hit_ratio, ties) the defaults are ours. Ties of cost rotate; equal
 hits go to the smaller backlog first.
 
@@ -17,7 +19,7 @@ hits go to the smaller backlog first.
     hit_ratio        0.7       of the expected hit; below it the KV counts as evicted
     slo_base_s       1.0       s; SLO = slo_base_s + slo_s_per_token * prompt tokens
     slo_s_per_token  62.5e-6   s per prompt token
-    first_turn       0         what places a session: 0 the cost in seconds, 1 LMetric's score
+    first_turn       1         what places a session: 1 LMetric's score, 0 the cost in seconds
     c_linear         profile   s per new token; the profile's b_prefill
     c_attention      profile   s per pair of tokens; the profile's b_attention
 """
@@ -42,7 +44,7 @@ class Params(NamedTuple):
     hit_ratio: float = 0.7
     slo_base_s: float = 1.0
     slo_s_per_token: float = 62.5e-6
-    first_turn: float = 0.0
+    first_turn: float = 1.0
     c_linear: float = math.nan
     c_attention: float = math.nan
     tie: int = ROTATE

@@ -37,7 +37,7 @@ def advance(s, arrivals, start, finish, settle):
         _start_idle(s, arrivals.now[0], start)
         now = next_time(arrivals)
         for e in range(s.engines.size):
-            now = min(now, s.engines[e].ends_at)
+            now = min(now, s.ends_at[e])
         if now == math.inf:
             return -1
         if s.sampling[0].due < now:
@@ -56,7 +56,7 @@ def advance(s, arrivals, start, finish, settle):
 def _finish_batches(s, arrivals, now, finish):
     """(1) Apply the batches that end now."""
     for e in range(s.engines.size):
-        if s.engines[e].ends_at == now:
+        if s.ends_at[e] == now:
             for k in range(finish(s, e, now)):
                 job = s.jobs[s.ended[k]]
                 job.done, job.engine, job.finish = True, e, now
@@ -89,15 +89,14 @@ def _receive(s, arrivals, r):
 def _start_idle(s, now, start):
     """(3) Idle engines with work start a batch."""
     for e in range(s.engines.size):
-        engine = s.engines[e]
-        if engine.ends_at == math.inf and (engine.n_running or engine.n_waiting):
+        if s.ends_at[e] == math.inf and (s.engines[e].n_running or s.engines[e].n_waiting):
             start(s, e, now)
 
 
 @kernel
 def send(s, arrivals, r, e, finish, settle):
     """Put request r, which the router has looked at, into the queue of engine e."""
-    job, engine, now = s.jobs[r], s.engines[e], arrivals.now[0]
+    job, now = s.jobs[r], arrivals.now[0]
     route = s.routes[job.gateway, e]
     s.last_chosen[job.gateway] = e
     catch_up(s, e, now, settle)
@@ -117,5 +116,5 @@ def send(s, arrivals, r, e, finish, settle):
         add_active(s, r, e)
     enqueue(s, e, r, job.dispatch_hit)
     cut(s, e)
-    if engine.ends_at == now:
+    if s.ends_at[e] == now:
         finish(s, e, now)  # a step of a run ends now, and nothing with it

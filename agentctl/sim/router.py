@@ -27,15 +27,21 @@ def look(s, arrivals, requests, r, seed, settle):
     now, job = arrivals.now[0], s.jobs[r]
     number = _survey(s, r, now, seed, settle)
     g, router = job.gateway, s.router[0]
-    seen, routes = s.published[_row(s, number)], s.routes[g]
-    published_at = now if router.interval == 0 else number * router.interval if number >= 0 else -math.inf
+    routes, fresh, seen = s.routes[g], s.engines, s.published[_row(s, number)]
+    is_fresh = router.interval == 0
+    published_at = now if is_fresh else number * router.interval if number >= 0 else -math.inf
     return View(
-        now, seed, s.last_chosen[g], seen.waiting_requests, seen.running_requests,
-        seen.pending_prefill_tokens, seen.pending_prefill_pairs, seen.context_tokens, seen.kv_used_blocks,
-        s.engines.kv_total_blocks, routes.hit_tokens, routes.inflight_requests,
+        now, seed, s.last_chosen[g],
+        fresh.waiting_requests if is_fresh else seen.waiting_requests,
+        fresh.running_requests if is_fresh else seen.running_requests,
+        fresh.pending_prefill_tokens if is_fresh else seen.pending_prefill_tokens,
+        fresh.pending_prefill_pairs if is_fresh else seen.pending_prefill_pairs,
+        fresh.context_tokens if is_fresh else seen.context_tokens,
+        fresh.kv_used_blocks if is_fresh else seen.kv_used_blocks,
+        fresh.kv_total_blocks, routes.hit_tokens, routes.inflight_requests,
         routes.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], job.prompt),
         routes.unpublished_requests, routes.unpublished_tokens, published_at, routes.active_blocks,
-        s.memory[g], s.engines.step_ends_at, s.limits[0].block_tokens, s.path, job.path_start, job.path_stop,
+        s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, job.path_start, job.path_stop,
     )  # fmt: skip
 
 
@@ -45,13 +51,16 @@ def _survey(s, r, now, seed, settle):
     router = s.router[0]
     g = gateway_of(seed, r, s.last_chosen.size)
     s.jobs[r].gateway = g
-    if router.sees & (SEES_PROGRESS | SEES_HITS | SEES_STEPS):
+    if router.sees & (SEES_PROGRESS | SEES_STEPS):
         for e in range(s.engines.size):
             catch_up(s, e, now, settle)
+            s.engines[e].kv_used_blocks = s.engines[e].kv_total_blocks - s.engines[e].n_free
+    elif router.sees & SEES_HITS:
+        for e in range(s.engines.size):
+            if s.engines[e].run_steps and now >= s.engines[e].silent_until:
+                settle(s, e, now)
     number = np.int64(0)
-    if router.interval == 0:
-        _take(s, np.int64(0))
-    else:
+    if router.interval > 0:
         number = min(math.floor((now - router.delay) / router.interval), router.next_publish - 1)
     if router.sees & SEES_HITS:
         believe(s, r, now, np.int64(0), s.engines.size)
@@ -66,7 +75,7 @@ def _survey(s, r, now, seed, settle):
     if router.sees & SEES_STEPS:
         for e in range(s.engines.size):
             engine = s.engines[e]
-            ends = engine.settled_until if engine.run_steps else engine.ends_at
+            ends = engine.settled_until if engine.run_steps else s.ends_at[e]
             engine.step_ends_at = ends if ends > now else np.inf  # a step that ends now has ended
     return number
 

@@ -199,5 +199,5 @@ def finish(s, e, now):
         engine.context_tokens -= jobs[r].prompt + jobs[r].emitted
     engine.n_executed += max(steps, 1)
     engine.run_steps = 0
-    engine.ends_at = math.inf
+    s.ends_at[e] = math.inf
     return n_ended

@@ -91,7 +91,7 @@ def finish(s, e, now):
     announce(s, e, now)
     lower_ratio(s, e, engine.run_steps - 1)
     engine.run_steps = 0
-    engine.ends_at, engine.batch_ended = math.inf, now
+    s.ends_at[e], engine.batch_ended = math.inf, now
     return n_ended
 
 

@@ -22,6 +22,7 @@ NONE = -1
 NO_NEWS = -2
 NO_LIMIT = 1 << 60
 MAX_HOLDS = 1 << 26
+CACHE_LINE = 64  # bytes
 FIRST_RATIO = 0.7  # SGLang's new-token ratio, before conservativeness (srt/environ.py)
 
 
@@ -42,37 +43,44 @@ LIMITS = _record(
     **{name: "f8" for name in BatchTime._fields if name != "model"},
 )  # fmt: skip
 
+# A paragraph is one line of the processor's cache.
 ENGINE = _record(
-    ends_at="f8",  # when the batch or run in flight ends; infinite: idle
-    n_running="i8",
-    first_waiting="i8", last_waiting="i8", n_waiting="i8",
+    n_running="i8", n_waiting="i8",
     n_executed="i8",  # batches
-    # a run: the same decodes step after step (0 steps: a single batch is in flight)
-    run_steps="i8", run_begun="i8", run_ended="i8",
+    run_steps="i8",  # of a run: the same decodes step after step; 0: a single batch is in flight
+    settled_until="f8",  # before this instant nothing of the run is new ...
+    silent_until="f8",  # ... and before this one, nothing for the router's index
+    n_free="i8",  # blocks
+    first_news="i8",  # line of which the router's index must hear
+
+    run_begun="i8", run_ended="i8",  # steps
     run_start="f8",
     run_first="f8",  # seconds of its first step on the GPU
     run_slope="f8",  # seconds that each further step takes longer
     run_host="f8", run_n_host="i8",  # seconds of a step that the host decides; how many those are
-    settled_until="f8",  # before this instant nothing of the run is new
-    # blocks
-    n_free="i8", oldest="i8", newest="i8",  # the queue of free runs
+    emitted_tokens="i8",  # ever; private
+
+    # what an engine publishes: agentctl.sim.view says what each counts
+    waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
+    context_tokens="i8", kv_used_blocks="i8", kv_total_blocks="i8",
+    step_ends_at="f8",  # private
+
+    first_waiting="i8", last_waiting="i8",
+    oldest="i8", newest="i8",  # the queue of free runs
     first_slot="i8",  # free slot for a run, or a piece
-    first_news="i8",  # line of which the router's index must hear
     # SGLang's (agentctl.sim.sglang)
     n_decoding="i8", n_prefilling="i8", unnoticed="i8",  # requests
+
     chunked="i8",  # request whose prompt is partly computed, NONE
     is_full="?",
     ratio="f8",
     batch_ended="f8",  # when the last batch did
     chunk_left="i8", input_left="i8", reserved="f8", reserved_now="i8",  # of the batch that is being planned
+
     n_unused="i8",  # pages; n_free counts those that can be evicted too
     n_slots="i8",  # pieces ever in use
     n_leaves="i8",  # in the heap of those that can be evicted
-    # what an engine publishes: agentctl.sim.view says what each counts
-    waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
-    context_tokens="i8", kv_total_blocks="i8",
-    emitted_tokens="i8",  # ever; private
-    step_ends_at="f8",  # private
+    **{f"unused_{k}": "i8" for k in range(5)},
 )  # fmt: skip
 SNAPSHOT = _record(
     waiting_requests="i8", running_requests="i8", pending_prefill_tokens="i8", pending_prefill_pairs="f8",
@@ -131,25 +139,31 @@ SEGMENT = _record(
     used="f8",  # when
 )  # fmt: skip
 
-# A request and what became of it; counts are tokens unless named.
+# A request and what became of it; counts are tokens unless named. What every batch needs of a request in it
+# stands first. A paragraph is one line of the processor's cache.
 JOB = _record(
     prompt="i8", output="i8",
     computed="i8",  # with KV
     emitted="i8",  # output tokens so far
     n_blocks="i8", n_named="i8",  # blocks taken; of these, with content
+    last_token="f8", itl_max="f8",  # s, when; the longest gap before one of its tokens but the first
+
     path_at="i8", path_offset="i8",  # where its next block without content lies: range, and place in it
     path_start="i8", path_stop="i8",  # its ranges in `path`
-    own_start="i8", own_stop="i8",  # ... in blocks of the gateways' own indexes
     top="i8",  # of its stack of holds; SGLang: the piece where its part of the tree ends
-    next_waiting="i8",
-    priority="i8",
     owed="i8",  # its part of the engine's pending prefill
     dispatch_hit="i8",  # by the router's index, when it was sent
-    gateway="i8", previous_active="i8", next_active="i8",
+    prefilled="i8",  # an outcome, as those below
+
     # the outcome; NaN, -1 and 0 stand for what a rejected request lacks
-    done="?", engine="i8", arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i8",
-    prefilled="i8", preemptions="i8",
-    last_token="f8", itl_max="f8",  # s, when; the longest gap before one of its tokens but the first
+    arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i8", preemptions="i8", engine="i8",
+    gateway="i8",
+
+    next_waiting="i8", priority="i8",
+    own_start="i8", own_stop="i8",  # its ranges in blocks of the gateways' own indexes
+    previous_active="i8", next_active="i8",
+    done="?",
+    unused="i8",
 )  # fmt: skip
 
 # Consecutive blocks of a line, cached by one request, with the same users (agentctl.sim.cache).
@@ -203,6 +217,7 @@ EVERYTHING = Sight()
 class State(NamedTuple):
     limits: NDArray  # LIMITS [engine]
     engines: NDArray  # ENGINE [engine]
+    ends_at: NDArray[np.float64]  # [engine] when the batch or run in flight ends; infinite: idle
     jobs: NDArray  # JOB [request]
     running: NDArray[np.int64]  # [engine, place], in scheduling order
     planned: NDArray[np.int64]  # [engine, place] tokens of the batch in flight; 0: not in it
@@ -276,8 +291,8 @@ def make_state(
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
     gateways' own the precise one is asked."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
-    engines = np.zeros(k, ENGINE)
-    engines["ends_at"], engines["batch_ended"] = np.inf, -np.inf
+    engines = _by_cache_line(k, ENGINE)
+    engines["batch_ended"] = -np.inf
     for name in ("first_waiting", "last_waiting", "first_news", "first_slot", "chunked"):
         engines[name] = NONE
     for name in ("n_free", "n_unused", "kv_total_blocks"):
@@ -299,7 +314,7 @@ def make_state(
     counts[FREE_HOLD] = NONE
     # untouched memory costs nothing: pieces and holds are written when they are used
     return State(
-        limits, _attributes(engines), _attributes(jobs), np.full((k, seqs), NONE),
+        limits, _attributes(engines), np.full(k, np.inf), _attributes(jobs), np.full((k, seqs), NONE),
         np.zeros((k, seqs), np.int64), _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
         _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
@@ -310,7 +325,7 @@ def make_state(
 
 
 def _make_jobs(content: Content, requests: Requests) -> NDArray:
-    jobs = np.zeros(requests.arrival.size, JOB)
+    jobs = _by_cache_line(requests.arrival.size, JOB)
     jobs["prompt"], jobs["output"] = requests.prompt_tokens, requests.output_tokens
     jobs["priority"] = requests.priority
     jobs["path_start"] = jobs["path_at"] = content.start[:-1]
@@ -320,6 +335,13 @@ def _make_jobs(content: Content, requests: Requests) -> NDArray:
     for name in ("arrival", "scheduled", "first_token", "finish"):
         jobs[name] = np.nan
     return jobs
+
+
+def _by_cache_line(n: int, record: np.dtype) -> NDArray:
+    """Zeros whose first record begins where a line of the processor's cache does."""
+    memory = np.zeros(n * record.itemsize + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    return memory[begin : begin + n * record.itemsize].view(record)
 
 
 def _ranges(content: Content) -> NDArray:

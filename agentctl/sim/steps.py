@@ -14,6 +14,8 @@ from agentctl.sim.cache import announce, take
 from agentctl.sim.holding import name_blocks
 from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import is_decode
+from agentctl.sim.sight import SEES_HITS, SEES_PROGRESS, SEES_STEPS
+from agentctl.sim.state import NONE
 
 
 @kernel
@@ -84,8 +86,26 @@ def last_step(engine):
 @kernel
 def set_end(s, e):
     engine = s.engines[e]
-    engine.ends_at = step_end(engine, max(engine.run_steps, 1))
+    s.ends_at[e] = step_end(engine, max(engine.run_steps, 1))
     engine.settled_until = step_end(engine, np.int64(1))
+    _set_silence(s, e)
+
+
+@kernel
+def _set_silence(s, e):
+    """Until when the index will hear nothing of a settled run: where nothing is to be told already, blocks
+    are first taken or filled some steps later, and told of at the end of that step."""
+    engine, size = s.engines[e], s.limits[e].block_tokens
+    engine.silent_until = engine.settled_until
+    if engine.run_steps == 0 or engine.first_news != NONE or s.limits[e].is_sglang:
+        return
+    if s.router[0].sees & (SEES_HITS | SEES_PROGRESS | SEES_STEPS) != SEES_HITS:
+        return  # nobody asks
+    step = engine.run_steps
+    for i in range(engine.n_running):
+        job = s.jobs[s.running[e, i]]
+        step = min(step, min(job.n_blocks * size + 1, (job.n_named + 1) * size) - job.computed)
+    engine.silent_until = max(engine.silent_until, step_end(engine, step))
 
 
 @kernel
@@ -186,13 +206,14 @@ def have_ended(s, e, now, ended, stop):
     engine.emitted_tokens += tokens
     engine.run_ended = ended
     engine.settled_until = now if stop == ended + 1 else step_end(engine, ended + 1)
+    _set_silence(s, e)
 
 
 @kernel
 def steps_ended(engine, now):
     """How many steps of the run have ended by `now`: a guess from the time of one step, then one by one."""
     ended, steps = engine.run_ended, engine.run_steps
-    if now >= engine.ends_at:
+    if now >= step_end(engine, steps):
         return steps
     end = step_end(engine, ended)
     next_step = step_end(engine, ended + 1) - end
@@ -244,4 +265,4 @@ def cut(s, e):
     engine = s.engines[e]
     if engine.run_steps:
         engine.run_steps = engine.run_begun
-        engine.ends_at = step_end(engine, engine.run_begun)
+        s.ends_at[e] = step_end(engine, engine.run_begun)
