@@ -54,7 +54,7 @@ def bind(name: str, choose: Any, params: Any, signature: Any) -> Any:
     except ConfigError:
         raise
     except Exception as error:  # numba also fails with errors that are not its own
-        records = (view.instance_class, requests.instance_class, params)
+        records = (view.record.instance_class, requests.record.instance_class, params)
         raise (error if is_ours(choose) else _of_compiler(name, choose, error, records)) from error
     return compiled
 

@@ -58,7 +58,7 @@ def replay(  # type: ignore[no-untyped-def]
             return np.int64(-1), np.int64(0)
         if r == stop_at:
             break
-        e = choose(look(s, arrivals, logged, r, seed, settle), requests, r, my)
+        e = choose(handle_of(look(s, arrivals, logged, r, seed, settle)), logged, r, my)
         if e < 0 or e >= s.engines.size:
             return r, e
         send(s, arrivals, r, e, finish, settle)
@@ -76,8 +76,9 @@ def view_of(s, arrivals, requests, r, seed, settle):  # type: ignore[no-untyped-
 
 
 def choice_of(s, arrivals, requests, r, choose, my, seed, settle):  # type: ignore[no-untyped-def]
-    view = look(handle_of(s), handle_of(arrivals), handle_of(requests), r, seed, settle)
-    return choose(view, requests, r, my)
+    logged = handle_of(requests)
+    view = handle_of(look(handle_of(s), handle_of(arrivals), logged, r, seed, settle))
+    return choose(view, logged, r, my)
 
 
 def send_request(s, arrivals, r, e, finish, settle):  # type: ignore[no-untyped-def]
@@ -102,7 +103,8 @@ def _rule(state: Any) -> Any:
 @cache
 def _chooser(state: Any, arrivals: Any, requests: Any) -> Any:
     """The signature of a policy in the loop."""
-    return INTEGER(_view_type(state, arrivals, requests), requests, INTEGER, FLOAT[::1])
+    view = _view_type(state, arrivals, requests)
+    return INTEGER(Handle(view), Handle(requests), INTEGER, FLOAT[::1])
 
 
 @cache

@@ -25,7 +25,7 @@ class Handle(types.Type):
     def __init__(self, record: Any) -> None:
         self.record = record
         digest = hashlib.blake2b(str(record).encode(), digest_size=8).hexdigest()
-        super().__init__(f"{record.instance_class.__name__}At{digest}")  # short: part of every symbol
+        super().__init__(f"{record.instance_class.__name__}({digest})")  # short: part of every symbol
 
 
 @register_model(Handle)

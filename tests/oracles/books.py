@@ -47,6 +47,7 @@ class Engine:
         self.engine, self.limits, self.routes = row(s.engines[e]), row(s.limits[e]), columns(s.routes[:, e])
         self.runs, self.lines = columns(s.runs[e]), columns(s.lines[:, e])
         self.jobs, self.holds, self.path = jobs, holds, path
+        self.is_busy = s.ends_at[e] < float("inf")
         self.known = s.known[:, e].tolist()  # when all news has arrived that is under way
         for i in range(s.router[0].n_late):
             late = s.late[(s.router[0].first_late + i) % s.late.size]
@@ -115,7 +116,7 @@ def check_batch(of: Engine) -> None:
         for r in of.running:
             assert jobs.computed[r] + engine.run_begun <= jobs.n_blocks[r] * size
             assert jobs.emitted[r] + engine.run_steps <= jobs.output[r]
-    elif engine.ends_at < float("inf"):
+    elif of.is_busy:
         assert 0 < sum(of.planned) <= of.limits.max_num_batched_tokens
         for r, tokens in zip(of.running, of.planned, strict=True):
             assert 0 <= tokens <= jobs.prompt[r] + jobs.emitted[r] - jobs.computed[r]

@@ -29,7 +29,6 @@ def check(s: State) -> None:
 
 def check_batch(of: Engine) -> None:
     engine, jobs, size = of.engine, of.jobs, of.limits.block_tokens
-    busy = engine.ends_at < float("inf")
     rest = len(of.running) - engine.n_decoding - engine.n_prefilling
     if engine.n_prefilling and of.limits.mixed_chunk:  # the decodes are part of the batch
         assert engine.n_decoding == 0 <= rest
@@ -37,7 +36,7 @@ def check_batch(of: Engine) -> None:
     assert rest in (0, 1)
     if rest:
         assert of.running[-1] == engine.chunked
-    if not busy:
+    if not of.is_busy:
         assert engine.n_prefilling == 0 == engine.run_steps
     elif engine.run_steps:
         assert engine.n_prefilling == 0 == rest

@@ -21,6 +21,7 @@ from agentctl.sim.state import make_limits, make_state
 from agentctl.sim.steps import cut
 
 ENQUEUE, CUT = from_python(enqueue), from_python(cut)
+START, FINISH, SETTLE = map(from_python, (sglang.start, sglang.finish, sglang.settle))
 
 
 class Bench:
@@ -46,19 +47,19 @@ class Bench:
         while True:
             self._arrive(arrivals.get(len(steps), ""))
             if engine.n_running or engine.n_waiting:
-                sglang.start(s, 0, float(len(steps)))
-            if engine.ends_at == math.inf:
+                START(s, 0, float(len(steps)))
+            if s.ends_at[0] == math.inf:
                 return steps
             self.ratios[len(steps)] = float(engine.ratio)
             planned = s.planned[0, : engine.n_running].tolist()
             plan = {self.letters[r]: n for r, n in zip(s.running[0].tolist(), planned, strict=False) if n}
-            for step in range(len(steps) + 1, int(engine.ends_at)):
+            for step in range(len(steps) + 1, int(s.ends_at[0])):
                 if step in arrivals:  # in the middle of a run
-                    sglang.settle(s, 0, float(step))
+                    SETTLE(s, 0, float(step))
                     CUT(s, 0)
                     break
             steps += [plan] * max(int(engine.run_steps), 1)
-            sglang.finish(s, 0, float(engine.ends_at))
+            FINISH(s, 0, float(s.ends_at[0]))
 
     def _arrive(self, letters):
         for letter in letters:

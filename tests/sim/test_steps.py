@@ -25,7 +25,6 @@ def run_of(start, first, slope, host, steps):
     engine = engines[0]
     engine.run_start, engine.run_first, engine.run_slope, engine.run_host = start, first, slope, host
     engine.run_n_host, engine.run_steps = host_steps(first, slope, host), steps
-    engine.ends_at = step_end(engines[0], steps)
     return engines
 
 
