@@ -11,9 +11,9 @@ holds the common system prompt and owes no prefill gets every new session (10,00
 second on 8 engines: mean TTFT 344 ms against 53 ms).
 
 Source: SMetric (arXiv 2607.08565), version 2. Sees: pending prefill (tokens and pairs), hit tokens, waiting
-and running requests (where a session is placed), and of the request its turn and the KV that its session should
-find. Where the paper is silent (slack, hit_ratio, ties) the defaults are ours. Ties of cost rotate; equal
-hits go to the smaller backlog first.
+and running requests, and of the request its turn and the KV that its session should find. Where the paper is
+silent (slack, hit_ratio, ties) the defaults are ours. Ties of cost rotate; equal hits go to the smaller
+backlog first.
 
     slack            1.0       share of the SLO that home may use before the session moves
     hit_ratio        0.7       of the expected hit; below it the KV counts as evicted

@@ -37,7 +37,7 @@ class _HandleModel(models.OpaqueModel):  # type: ignore[misc]
 class _Fields(AttributeTemplate):  # type: ignore[misc]
     key = Handle
 
-    def generic_resolve(self, handle: Handle, field: str) -> Any:
+    def generic_resolve(self, handle: Handle, field: str) -> Any:  # type: ignore[override]
         record = handle.record
         return record.types[record.fields.index(field)] if field in record.fields else None
 
@@ -58,7 +58,7 @@ def handle_of(record):  # type: ignore[no-untyped-def]
 
 @overload(handle_of, inline="always")  # the place is one of the caller
 def _handle_of(record):  # type: ignore[no-untyped-def]
-    return lambda record: _address(record)
+    return lambda record: _address(record)  # type: ignore[call-arg]
 
 
 @intrinsic
@@ -76,7 +76,7 @@ def keep(value):  # type: ignore[no-untyped-def]
 
 @overload(keep, inline="always")
 def _keep(value):  # type: ignore[no-untyped-def]
-    return lambda value: _count_up(value)
+    return lambda value: _count_up(value)  # type: ignore[call-arg]
 
 
 @intrinsic
