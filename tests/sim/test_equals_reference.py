@@ -2,6 +2,7 @@
 
 import numpy as np
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
 from oracles.random_clusters import cases, give_chains, make_case
 from oracles.reference_simulator import AFTER_START, BatchCoefficients, Limits, Request
@@ -34,6 +35,25 @@ def test_signals_that_a_policy_does_not_name_are_left_out_and_change_nothing(cas
     few.sees = ("inflight_prefill_tokens", "pending_prefill_tokens")
     runs = [simulate(case.workload, case.cluster, p, case.seed, case.concurrency) for p in (everything, few)]
     for name in ("engine", "first_token_s", "finish_s", "hit_tokens"):
+        np.testing.assert_array_equal(*(getattr(run, name) for run in runs))
+
+
+@settings(QUIET, max_examples=200)
+@given(st.one_of(cases(), cases(sglang=True)))
+def test_hits_are_the_same_for_a_policy_that_sees_nothing_else(case):
+    """Then runs are brought up to date only when the index would hear of something."""
+    shown = []
+
+    def choose(view, r):
+        shown.append((r, view.hit_tokens.tolist()))
+        best = np.flatnonzero(view.hit_tokens == view.hit_tokens.max())
+        return int(best[r % best.size])
+
+    everything, few = policy_of(choose), policy_of(choose)
+    few.sees = ("hit_tokens",)
+    runs = [simulate(case.workload, case.cluster, p, case.seed, case.concurrency) for p in (everything, few)]
+    assert shown[: len(shown) // 2] == shown[len(shown) // 2 :]
+    for name in ("engine", "first_token_s", "finish_s", "hit_tokens", "preemptions"):
         np.testing.assert_array_equal(*(getattr(run, name) for run in runs))
 
 
