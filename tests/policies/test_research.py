@@ -36,8 +36,8 @@ OUT = np.inf
         ("aibrix-prefix-cache", {}, [6, 15, 2, 0]),
         ("aibrix-prefix-cache", {"max_gap": 15}, [-18_000, OUT, -2_400, 0]),
         ("smetric", {}, [OUT, 2.066, OUT, OUT]),
-        ("smetric", {"slack": 0.5}, [0.158, 2.066, 1.343, 1.400]),
-        ("smetric", {"slack": 0.5, "first_turn": 1}, [14_000, 428_800, 55_800, 20_000]),
+        ("smetric", {"slack": 0.5, "first_turn": 0}, [0.158, 2.066, 1.343, 1.400]),
+        ("smetric", {"slack": 0.5}, [14_000, 428_800, 55_800, 20_000]),
         ("smetric-v1", {}, [150_000, 446_000, 31_000, 0]),
         ("smetric-v1", {"overload_factor": 3}, [OUT, 446_000, OUT, OUT]),
         ("mooncake-conductor", {}, [0.158, 2.066, 1.343, 1.400]),
@@ -104,9 +104,9 @@ def test_autellix_balances_short_calls_and_keeps_long_ones_with_their_program():
 def test_the_two_readings_of_smetrics_first_turn_place_differently():
     """(26,000 + 20,000) tokens on an engine with nothing else against 20,000 on one with three requests."""
     view = view_of(pending_prefill_tokens=[26_000, 0], running_requests=[0, 3])
-    assert Router("smetric", 2, turns=[0]).choose(view) == 1  # 2.96 against 1.4 s
-    assert Router("smetric", 2, turns=[0], first_turn=1).choose(view) == 0  # 46,000 against 80,000
-    assert Router("smetric", 2, turns=[0], first_turn=1).choose(view, running_requests=[0, 1]) == 1
+    assert Router("smetric", 2, turns=[0], first_turn=0).choose(view) == 1  # 2.96 against 1.4 s
+    assert Router("smetric", 2, turns=[0]).choose(view) == 0  # 46,000 against 80,000
+    assert Router("smetric", 2, turns=[0]).choose(view, running_requests=[0, 1]) == 1
 
 
 def test_the_first_version_of_smetric_has_two_guards():
