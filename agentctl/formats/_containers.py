@@ -60,7 +60,9 @@ def unwrapped(reading: Reading) -> Iterator[tuple[Chunk, list[Line]]]:
 def _unwrap(number: int, text: bytes) -> tuple[Line, bool]:
     stamp, service, goes_on = None, None, False
     for _ in range(3):
-        if match := _SERVICE.match(text):
+        if text.startswith(b"("):
+            match = _RAY.match(text)
+        elif match := _SERVICE.match(text):
             service = match[1].decode()
         elif match := _STAMP.match(text):
             try:
@@ -68,7 +70,7 @@ def _unwrap(number: int, text: bytes) -> tuple[Line, bool]:
             except ValueError:
                 break
             goes_on = match[2] == b"P"
-        elif not (match := _RAY.match(text)):
+        if match is None:
             break
         text = text[match.end() :]
     return Line(number, text, stamp and stamp.ns, service), goes_on

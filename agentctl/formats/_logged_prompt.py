@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from agentctl.formats._repr import LITERAL, text_of, without_strings
+from agentctl.formats._repr import literal_end, text_of, without_strings
 from agentctl.formats._text import COLOUR
 
 _LABEL = b"prompt: "
@@ -25,15 +25,15 @@ def parse_sent(fields: bytes) -> Sent | None:
     if not fields.startswith(_LABEL):
         return Sent(None, 0, without_strings(fields), fields)
     fields = fields.removeprefix(_LABEL)
-    literal = LITERAL.match(fields)
-    if literal is None:
+    end = literal_end(fields)
+    if end < 0:
         return Sent(None, 0, without_strings(fields), fields) if fields.startswith(b"None, ") else None
     try:
-        text = text_of(literal[0])
+        text = text_of(fields[:end])
     except ValueError:
         return None
-    raw = fields[literal.end() :]
-    return Sent(text, literal.end(), without_strings(raw), raw)
+    raw = fields[end:]
+    return Sent(text, end, without_strings(raw), raw)
 
 
 class Cut:
@@ -47,9 +47,9 @@ class Cut:
         self._length: int | None = None
         for line in COLOUR.sub(b"", sample).split(b"\n"):
             at = line.find(_LABEL)
-            literal = LITERAL.match(line, at + len(_LABEL)) if at >= 0 else None
+            literal = line[at + len(_LABEL) :] if at >= 0 else b""
             try:
-                text = text_of(literal[0]) if literal else ""
+                text = text_of(literal[:end]) if (end := literal_end(literal)) > 0 else ""
             except ValueError:
                 continue
             self._see(len(text), text)

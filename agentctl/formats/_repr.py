@@ -9,6 +9,20 @@ import msgspec
 LITERAL = re.compile(rb"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\"", re.DOTALL)
 
 
+def literal_end(text: bytes) -> int:
+    """Where the literal ends with which `text` begins, -1 if it does not; fast for long ones."""
+    quote, at = text[:1], 0
+    if quote not in (b"'", b'"'):
+        return -1
+    while (at := text.find(quote, at + 1)) >= 0:
+        n_before = at
+        while text[n_before - 1 : n_before] == b"\\":
+            n_before -= 1
+        if (at - n_before) % 2 == 0:
+            return at + 1
+    return -1
+
+
 def text_of(literal: bytes) -> str:
     """The string that a literal of LITERAL stands for. Raises ValueError."""
     text = literal[1:-1].decode()

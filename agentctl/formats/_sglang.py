@@ -139,6 +139,8 @@ def prompt_of(sent: Sent, is_shortened_at_level_2: bool) -> tuple[Prompt | None,
 
     Lists that were shortened have "..." among them, so that they are no lists of numbers.
     """
+    if len(sent.text) <= len(b"null") >= len(sent.input_ids):
+        return None, None, 0
     tokens, text = _tokens.decode(sent.input_ids), _texts.decode(sent.text)
     prompt = None
     if isinstance(text, str) and not (is_shortened_at_level_2 and _is_shortened(text)):

@@ -21,11 +21,12 @@ def text_lines(reading: Reading) -> Iterator[tuple[Chunk, list[tuple[int, bytes]
             reading.quarantine.add(chunk.first_line, chunk.offset, chunk.skipped_bytes, "line_too_long")
             continue
         lines = []
+        is_coloured, is_ascii = b"\x1b" in chunk.data, chunk.data.isascii()
         for number, line in enumerate(chunk.data.removesuffix(b"\n").split(b"\n"), start=chunk.first_line):
-            text = COLOUR.sub(b"", line).strip()
+            text = (COLOUR.sub(b"", line) if is_coloured else line).strip()
             if not text:
                 reading.n_blank_lines += 1
-            elif _is_text(text):
+            elif is_ascii or _is_text(text):
                 lines.append((number, text))
             else:
                 reading.reject(chunk, number, "invalid_utf8")

@@ -6,12 +6,13 @@ then the oldest leaves as it is. Memory is bounded, and what comes out depends o
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-MAX_OPEN = 1 << 16
-MAX_OPEN_BYTES = 32 << 20
-_MAX_ENDED = 1 << 16
+MAX_OPEN = 1 << 14
+MAX_OPEN_BYTES = 16 << 20
+_MAX_ENDED = 1 << 14
 
 
 class Begun(Protocol):
@@ -28,9 +29,9 @@ class Window(Generic[T]):
 
     def __init__(self, max_open: int = MAX_OPEN, max_bytes: int = MAX_OPEN_BYTES) -> None:
         self._max_open, self._max_bytes = max_open, max_bytes
-        self._open: dict[int, T] = {}  # by number, in order
+        self._open: OrderedDict[int, T] = OrderedDict()  # by number
         self._number: dict[object, int] = {}
-        self._left: dict[object, None] = {}  # in order
+        self._left: OrderedDict[object, None] = OrderedDict()
         self._n_begun = self._bytes = 0
 
     def begin(self, request: T) -> None:
@@ -59,5 +60,5 @@ class Window(Generic[T]):
                 del self._number[request.key]
             self._left[request.key] = None
             if len(self._left) > _MAX_ENDED:
-                del self._left[next(iter(self._left))]
+                self._left.popitem(last=False)
             yield request

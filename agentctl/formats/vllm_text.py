@@ -147,6 +147,8 @@ class _Log:
         self._cut = Cut(reading.source.sample)
         self._n_unended = self._n_unbegun = self._n_failed_posts = 0
         self._logs_responses = False
+        self._last_stamp: tuple[bytes | None, ...] = ()
+        self._last_ns = 0
 
     def read(self, chunk: Chunk, line: Line) -> None:
         """Account for one line."""
@@ -181,14 +183,18 @@ class _Log:
         message = line.text[prefix.end() :]
         if line.stamp_ns is not None:
             return message, line.stamp_ns
-        month, day, hour, minute, second, fraction = prefix.groups()
+        if (stamp := prefix.groups()) == self._last_stamp:  # many lines a second
+            return message, self._last_ns
+        month, day, hour, minute, second, fraction = stamp
         if hour > b"23" or minute > b"59" or second > b"60":
             raise ValueError
         of_day = (int(hour) * 60 + int(minute)) * 60 + int(second)
         of_day_ns = of_day * 1_000_000_000 + int((fraction or b"").ljust(9, b"0"))
         if fraction is None:
             self._reading.resolution_s = 1.0
-        return message, self._local.yearless_ns(int(month), int(day), of_day_ns)
+        self._last_ns = self._local.yearless_ns(int(month), int(day), of_day_ns)
+        self._last_stamp = stamp
+        return message, self._last_ns
 
     def _receive(self, chunk: Chunk, line: Line, message: bytes, time_ns: int) -> None:
         match = _RECEIVED.match(message)
