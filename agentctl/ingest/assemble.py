@@ -14,6 +14,7 @@ from agentctl.errors import InputError, UsageError
 from agentctl.ingest.blocks import BlockSizes
 from agentctl.ingest.clocks import early_quotes
 from agentctl.ingest.grouping import Grouping, group
+from agentctl.ingest.growth import shrinking_prompts
 from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS
 from agentctl.ingest.join import Joined, join_files
 from agentctl.ingest.options import IngestOptions
@@ -91,6 +92,9 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     resolution = max(report.resolution_s for report in rows.reports)
     lengths = rows.ints("prompt_tokens"), rows.ints("output_tokens")
     warnings += early_quotes(turns, arrival, end, *lengths, resolution)
+    agent = rows.codes("agent_path")[0] + 1
+    line = grouping.session * (agent.max(initial=0) + 1) + agent
+    warnings += shrinking_prompts(line, turns.turn_index, lengths[0])
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
