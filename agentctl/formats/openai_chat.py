@@ -71,9 +71,12 @@ class Reply(msgspec.Struct):
     tool_calls: list[msgspec.Raw] | None = None
 
 
+_REPLY = msgspec.json.Decoder(Reply | None)
+
+
 class Choice(msgspec.Struct):
     finish_reason: str | None = None
-    message: Reply | None = None
+    message: msgspec.Raw = _NONE
 
 
 class Part(msgspec.Struct):
@@ -204,7 +207,7 @@ def _batch(reading: Reading, columns: Columns, calls: list[Call], clocks: dict[s
     )
     missing = np.array([not len(body.messages) for _, body, _ in pairs], dtype=np.bool_)
     columns.reject(missing, "missing_field", "$.messages")
-    columns.prompts([_prompt(call, body) for call, body, _ in pairs])
+    columns.prompts([_prompt(call, body, answer) for call, body, answer in pairs])
     return columns.batch()
 
 
@@ -217,12 +220,13 @@ def _answer(call: Call) -> Answer:
     return answer.body
 
 
-def _prompt(call: Call, body: Body) -> Prompt:
+def _prompt(call: Call, body: Body, answer: Answer) -> Prompt:
     tools = body.tools if len(body.tools) or call.kwargs is None else call.kwargs.tools
     messages: list[bytes] | bytes = bytes(body.messages)
     if bytes(body.system) not in (b"", b"null"):
         messages = [bytes(body.system), *split(messages)]
-    return Prompt(messages, bytes(tools), body.cache_salt)
+    reply = bytes(answer.choices[0].message) if len(answer.choices) == 1 else b""
+    return Prompt(messages, bytes(tools), body.cache_salt, reply if reply[:1] == b"{" else None)
 
 
 def _put_times(
@@ -290,8 +294,15 @@ def _reason(answer: Answer) -> str | None:
 def _tool_calls(answer: Answer) -> int | None:
     if answer.content is not None:
         return sum(part.type == "tool_use" for part in answer.content)
-    replies = [choice.message for choice in answer.choices if choice.message is not None]
+    replies = [_reply(choice.message) for choice in answer.choices if len(choice.message)]
     return sum(len(reply.tool_calls or ()) for reply in replies) if replies else None
+
+
+def _reply(message: msgspec.Raw) -> Reply:
+    try:
+        return _REPLY.decode(message) or Reply()
+    except (msgspec.DecodeError, RecursionError):  # an answer that we do not understand
+        return Reply()
 
 
 def _first(*values: Any) -> Any:

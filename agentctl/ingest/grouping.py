@@ -136,6 +136,13 @@ def _test_explicit(grouping: Grouping, evidence: Evidence) -> None:
     grouping.document["id_test"] = test._asdict()
     if test.accepted:
         _set_explicit(grouping, evidence)
+        if test.is_blind:
+            grouping.confidence[grouping.explicit >= 0] = 0.5
+            grouping.warnings.append(
+                f"{test.numbers['single_request_ids_share']:.1%} of the log's session ids have one request, "
+                "and without prompts or block ids nothing tells if they are sessions (some proxies make up "
+                "one a request): --join a log that has them"
+            )
     else:
         grouping.warnings.append(f"the log's session ids are not used: {test.reason}")
 

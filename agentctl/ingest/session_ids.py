@@ -33,6 +33,16 @@ class IdTest(NamedTuple):
     reason: str | None  # a sentence, when rejected: the first rule that failed
     numbers: dict[str, Any]  # what the rules measured, null where one abstained; plain JSON values
 
+    @property
+    def is_blind(self) -> bool:
+        """Nearly every request has an id of its own, and no prompt tells whether it is a turn of others."""
+        alone, split = (
+            self.numbers.get(f"single_request_{name}_share") for name in ("ids", "rows_in_chains")
+        )
+        return bool(
+            alone and alone > MAX_SINGLE_SHARE and split is None and self.numbers["ids"] >= ENOUGH_IDS
+        )
+
 
 def check_explicit_ids(
     session_key: I64,

@@ -69,6 +69,13 @@ def test_a_new_id_on_every_row_is_accepted_when_nothing_shows_turns():
     assert check(range(60), [[i] for i in range(60)], chain_session=range(60)).accepted
 
 
+def test_ids_that_nothing_can_test_are_said_to_be_untested():
+    assert check(range(60)).is_blind
+    assert not check(range(5)).is_blind  # a few are no pattern
+    assert not check([i // 2 for i in range(60)]).is_blind
+    assert not check(range(60), [[i] for i in range(60)], chain_session=range(60)).is_blind
+
+
 def test_one_shot_calls_beside_a_few_long_sessions_are_accepted():
     # 200 calls alone, 5 sessions of 20: 98 % of the ids have one request, and the chains agree.
     keys = [*range(200), *(200 + i % 5 for i in range(100))]
