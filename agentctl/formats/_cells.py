@@ -25,6 +25,7 @@ _ISO = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,]([0-9]{1,9})[0-9]*)?"
     r" ?(Z|z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
+_UTC = ("Z", "+00:00", "+00")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -132,10 +133,16 @@ def convert_all(convert: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any
         if convert is whole:
             numbers: list[Any] = texts.cast(pa.int64()).to_pylist()
             return numbers if pc.all(pc.utf8_is_decimal(texts)).as_py() else None  # Arrow reads 0x10, too
+        zone = next((zone for zone in _UTC if cells[0].endswith(zone)), "")
+        if zone:
+            bare = pc.replace_substring_regex(texts, zone.replace("+", r"\+") + "$", "")
+            if pc.any(pc.equal(bare, texts)).as_py():
+                return None
+            texts = bare
         if pc.min(pc.utf8_length(texts)).as_py() < len("2023-11-16 18:17:03"):
             return None  # Arrow takes dates without a time
         times = texts.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
-        return [Instant(ns, False) for ns in times]
+        return [Instant(ns, bool(zone)) for ns in times]
     except pa.ArrowInvalid:
         return None
 

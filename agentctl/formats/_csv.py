@@ -22,7 +22,7 @@ from agentctl.ingest.source import Chunk
 
 MAX_RECORD_BYTES = 16 << 20  # of a record that spans lines; more is a stray quote
 
-_CELL = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^",]*))(,|\Z)')
+_CELL = re.compile(r'("[^"]*(?:""[^"]*)*"|[^",]*)(,|\Z)')
 
 
 class Table(NamedTuple):
@@ -183,13 +183,10 @@ def _quoted_cells(lines: list[str | None], n_cells: int) -> list[str] | None:
     """Cells of a record with quotes; None when it has other quotes than those around cells."""
     text = "\n".join(line or "" for line in lines)
     cells: list[str] = []
-    at = 0
-    while match := _CELL.match(text, at):
-        quoted, plain, end = match.groups()
-        cells.append(plain if quoted is None else quoted.replace('""', '"'))
-        at = match.end()
+    n_read = 0
+    for cell, end in _CELL.findall(text):  # which leaves out what is no cell
+        n_read += len(cell) + len(end)
+        cells.append(cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell)
         if not end:
-            return cells
-        if len(cells) > n_cells > 0:
-            return None
-    return None
+            break
+    return None if n_read < len(text) or len(cells) > n_cells + 1 > 1 else cells

@@ -20,7 +20,7 @@ Pitfalls:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -183,7 +183,7 @@ def _batch(
 
 def _put_times(reading: Reading, columns: Columns, cells: dict[str, list[Any]], status: list[str]) -> None:
     start, end, first = (
-        columns.parse(_instant, cells[name], name, required=name != "completionStartTime")
+        columns.parse(_reading(cells[name]), cells[name], name, required=name != "completionStartTime")
         for name in ("startTime", "endTime", "completionStartTime")
     )
     if any(time is not None and not time.zoned for time in start):
@@ -298,6 +298,11 @@ def _put_sent(columns: Columns, cells: dict[str, list[Any]]) -> None:
     columns.text("finish_reason", [one.finish_reason for one in sent])
     if any(one.prompt for one in sent):
         columns.prompts([one.prompt for one in sent])
+
+
+def _reading(cells: list[Any]) -> Callable[[Any], Instant | None]:
+    """How times are read: all at once where they are dates."""
+    return instant if set(map(type, cells)) == {str} else _instant
 
 
 def _instant(value: Any) -> Instant | None:

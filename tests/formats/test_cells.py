@@ -130,3 +130,15 @@ def test_names_truths_and_lists():
     ):
         with pytest.raises(ValueError):
             convert(bad)
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+00:00", "+00", "+01:00"])
+@pytest.mark.parametrize(
+    "other", ["2026-11-12 09:00:12", "2026-11-12T09:00:12.043Z", "2026-11-12 09:00:12.5+02"]
+)
+def test_dates_of_one_zone_are_read_at_once_and_those_of_several_one_by_one(zone, other):
+    cells = [f"2026-11-12 09:00:12.043{zone}", f"2024-02-29T23:59:59.999999{zone}"]
+    for texts in (cells, [*cells, other]):
+        at_once = convert_all(instant, texts)
+        assert at_once is None or at_once == [instant(text) for text in texts]
+    assert (convert_all(instant, cells) is None) == (zone == "+01:00")
