@@ -93,9 +93,9 @@ class Poisoned:
         return long
 
 
-def poison(text: bytes, n_lines: int = 40) -> Poisoned:
+def poison(text: bytes, n_lines: int = 40, kind: type[Poisoned] = Poisoned) -> Poisoned:
     """The first records of a log with marks in them."""
-    poisoned = Poisoned()
+    poisoned = kind()
     decoded = text.decode("utf-8-sig")
     lines = [line for line in decoded.split("\n") if line.strip()]
     if isinstance(_json(lines[0]), dict):

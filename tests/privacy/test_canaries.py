@@ -1,6 +1,6 @@
 """Prompts, headers and secrets of a log appear nowhere that agentctl writes or says, whatever the format.
 
-Every reader takes part: its samples are the files of tests/data that it recognises, and those of SAMPLES.
+Every reader takes part: its samples are the files of tests/data that it recognises, and those of oracles/samples.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from oracles.canaries import ENCODED, Poisoned, digests, marks_in, poison
+from oracles.samples import FORMATS, MORE_OPTIONS, samples
 
 from agentctl.cli.main import main
-from agentctl.formats.base import Sample, readers
-from agentctl.ingest.source import Source
-
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
-FORMATS = sorted(readers())
+from agentctl.formats.base import readers
 
 # Names that a dataset keeps as the log gives them: requests, sessions, tenants, models, engines. A mark in
 # any other field must not survive; with --hash-ids only SHOWN may.
@@ -53,30 +49,6 @@ SHOWN = {
     *("model", "Model", "llm.model_name", "gen_ai.request.model", "gen_ai.response.model"),
     *("incomingModelName", "targetModel", "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason"),
 }
-LOGS_WITHOUT_TEXT = ("sglang_requests", "sglang_metrics")  # ours are of level 1
-
-
-def as_lines(records) -> bytes:
-    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
-
-
-# Formats without a file among the test data.
-SAMPLES: dict[str, list[bytes]] = {
-    "generic": [
-        as_lines({"ts": 17 + k, "id": f"r{k}", "who": "s", "prompt": 20, "said": "a b"} for k in (0, 1))
-    ],
-    "openinference": [  # the samples of Envoy have no times
-        as_lines(
-            json.loads(path.read_text()) | {"startTimeUnixNano": "1755133856000000000"}
-            for path in sorted(DATA.glob("openinference/*.json"))
-        )
-    ],
-}
-MORE_OPTIONS = {
-    "vllm_text": ["--year", "2026"],
-    "generic": ["--map", "arrival_s=ts", "--map", "request_id=id", "--map", "session_id=who",
-                "--map", "prompt_tokens=prompt"],
-}  # fmt: skip
 
 
 @dataclass
@@ -91,30 +63,6 @@ class Spoken:
         self.words = ""
         for path in sorted(self.folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-
-
-def samples(name: str) -> list[bytes]:
-    """Beginnings of logs in this format."""
-    found = []
-    for path in sorted(path for path in DATA.rglob("*") if path.is_file() and path.suffix != ".md"):
-        source = Source(str(path))
-        if not source.is_parquet and readers()[name].recognises(
-            Sample(source.sample, whole=source.sample_is_all)
-        ):
-            whole = source.sample_is_all
-            found.append(source.sample if whole else source.sample[: source.sample.rfind(b"\n") + 1])
-    found += SAMPLES.get(name, [])
-    return found + [with_prompts(sample) for sample in found if name in LOGS_WITHOUT_TEXT]
-
-
-def with_prompts(sample: bytes) -> bytes:
-    """SGLang's lines as they are at level 3, with the text of the prompt."""
-    prompt = "A prompt of some length, " * 8
-    for quote in ('"', '\\"'):
-        before = f"{quote}stream{quote}: true"
-        after = f"{quote}text{quote}: {quote}{prompt}{quote}, {before}"
-        sample = sample.replace(before.encode(), after.encode())
-    return sample
 
 
 @pytest.fixture
@@ -192,7 +140,7 @@ def last_key(path: str) -> str:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_reader_has_a_sample(name):
-    assert samples(name), f"add a sample for {name}: a file in tests/data, or a line in SAMPLES"
+    assert samples(name), f"add a sample for {name}: a file in tests/data, or one in oracles/samples.py"
 
 
 @pytest.mark.parametrize("name", FORMATS)
