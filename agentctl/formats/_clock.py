@@ -41,7 +41,8 @@ class Clock:
         values = columns.parse(_time, cells, path, required)
         kinds = [_kind(value) for value in values]
         if self._kind is None and any(value is not None for value in values):
-            self._kind = self._find_kind(kinds)
+            said = [kind for kind, value in zip(kinds, values, strict=True) if value is not None]
+            self._kind = self._find_kind(said)
         other = [
             value is not None and self._is_other(kind) for value, kind in zip(values, kinds, strict=True)
         ]

@@ -72,6 +72,12 @@ def test_a_number_that_could_be_anything_is_an_error_that_names_the_explicit_for
     assert str(started) not in error.value.message
 
 
+def test_rows_without_a_time_say_nothing_about_the_unit_of_the_others(read):
+    log = read([{}, {}, ROWS[0]], column_map=MAP, format="generic")
+    assert log.column("arrival_ns") == [1_794_474_012_043_457_000]
+    assert [reason for _, reason, _ in log.faults] == ["missing_field", "missing_field"]
+
+
 @pytest.mark.parametrize(("column", "ns"), [("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)])
 def test_times_from_the_start_of_the_log_need_their_unit_and_are_exact(read, column, ns):
     log = read(as_lines([{"ts": 0}, {"ts": 32412}]), column_map={f"arrival_{column}": "ts"})

@@ -1,6 +1,6 @@
 """Prompts, headers and secrets of a log appear nowhere that agentctl writes or says, whatever the format.
 
-Every reader takes part: its samples are the files of tests/data that it recognises, and those of oracles/samples.py.
+Every reader takes part: its samples are those of oracles/samples.py, the test data among them.
 """
 
 from __future__ import annotations
