@@ -13,22 +13,21 @@ FORMATS_SCHEMA = "agentctl/formats/1"
 # Columns by what they are for, each with the short word of the listing.
 GROUPS = {
     "times": {
-        "arrival_s": "arrival", "ttft_s": "ttft", "e2e_s": "e2e", "queue_s": "queue", "prefill_s": "prefill",
+        "arrival_s": "at", "ttft_s": "ttft", "e2e_s": "e2e", "queue_s": "queue", "prefill_s": "prefill",
         "decode_s": "decode", "gap_s": "gap",
     },
     "tokens": {
-        "prompt_tokens": "prompt", "output_tokens": "output", "reasoning_tokens": "reasoning",
-        "max_tokens": "max",
+        "prompt_tokens": "in", "output_tokens": "out", "reasoning_tokens": "think",
     },
     "cache": {
-        "cached_tokens": "read", "cache_write_tokens": "written", "cached_external_tokens": "external",
+        "cached_tokens": "read", "cache_write_tokens": "write", "cached_external_tokens": "ext",
     },
     "blocks": {"hash_ids": "ids", "prompts": "text"},
     "sessions": {
-        "session_id": "id", "parent_request_id": "parent", "turn_index": "turn", "attempt": "attempt",
+        "session_id": "id", "parent_request_id": "link", "turn_index": "turn", "attempt": "attempt",
         "agent_path": "agent",
     },
-    "placement": {"instance": "instance"},
+    "placement": {"instance": "engine"},
 }  # fmt: skip
 
 

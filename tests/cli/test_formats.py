@@ -55,7 +55,7 @@ def test_the_list_says_of_every_reader_what_it_can_and_cannot_carry(agentctl):
 def test_people_get_the_same_as_tables(agentctl):
     out = agentctl("ingest", "--formats").out
     assert "format\ttimes\ttokens\tcache\tblocks\tsessions\tplacement\n" in out
-    assert "bailian\tarrival\tprompt output\t\tids\tparent turn\t\n" in out
+    assert "bailian\tat\tin out\t\tids\tlink turn\t\n" in out
     for reader in readers().values():
         assert f"{reader.NAME}\t{reader.LACKS}\n" in out
 
