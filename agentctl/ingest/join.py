@@ -100,7 +100,7 @@ def _layer(report: FileReport) -> Layer:
 
 def _check_times(reports: list[FileReport]) -> None:
     for report in reports:
-        if report.time_origin != "absolute":
+        if report.n_rows and report.time_origin != "absolute":
             raise InputError(
                 f"has {report.time_origin} times: its requests cannot be put beside those of other logs",
                 place=report.name,

@@ -344,6 +344,12 @@ def test_logs_without_a_time_of_day_cannot_be_joined(tmp_path):
         ingest([DATA / "bailian/trace_blksz_16.jsonl.gz", ROUTER], tmp_path / "a.trace", BY_ID)
 
 
+def test_gauges_of_the_engines_may_lie_beside(tmp_path):
+    gauges = DATA / "sglang/sglang_server.log.gz"
+    trace = ingest([ROUTER, ENGINES, gauges], tmp_path / "a.trace", BY_ID).trace
+    assert trace.meta["join"]["matched"] == 344 and (tmp_path / "a.trace" / "events.parquet").exists()
+
+
 def test_without_a_join_nothing_is_joined(tmp_path):
     trace = ingest([ROUTER], tmp_path / "a.trace").trace
     assert trace.meta["join"] is None and trace.meta["records"]["joined"] == 0
@@ -366,6 +372,14 @@ def test_a_users_own_table_joins_by_the_field_that_the_key_names(tmp_path, truth
         ["generic", "vllm_spans"],
         ["vllm_spans", "generic"],
     )
+
+
+def test_a_mapping_is_for_the_log_whose_operator_chose_the_fields(tmp_path, truth):
+    options = IngestOptions(join="x-request-id", map={"ttft_ms": "x-envoy-upstream-service-time"})
+    trace = ingest([GATEWAY, ROUTER], tmp_path / "a.trace", options).trace
+    assert {file["format"] for file in trace.meta["files"]} == {"envoy", "production_stack"}
+    table, origin = trace.requests(), trace.meta["time_origin_ns"]
+    assert "ttft_s" in agreeing(table, truth, time_origin_ns=origin)
 
 
 def test_logs_that_share_no_id_are_an_error_that_says_so(tmp_path):
