@@ -70,6 +70,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     block_tokens = _block_tokens(rows, options)
     conflicts = count_conflicts(trie.hash)
     trie.drop_table()
+    texts.stop()
     warnings: list[str] = []
     messages = number_by_first_use(texts.messages, rows.tips("message_node")) if rows.has_texts else None
     blocks = None

@@ -1,8 +1,8 @@
 """The text of messages seen lately, so that a prompt that repeats them is compared instead of parsed.
 
 A JSON array of messages is followed from its start: at a message, the candidates are those that came after
-the same messages and begin with the same bytes; if one of them stands there whole, it is that message, because no
-JSON object or string begins with another. Comparing is some ten times faster than parsing and hashing.
+the same messages and begin with the same bytes; if one of them stands there whole, it is that message, since
+no JSON object or string begins with another. Comparing is some ten times faster than parsing and hashing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _HEAD = 96  # bytes: past the role, into the text
-_BUDGET = 24 << 20  # bytes of text in each of two generations
+_BUDGET = 12 << 20  # bytes of text in each of two generations
 _SPACE = b" \t\r\n,"
 _END = ord("]")
 
@@ -21,7 +21,7 @@ class _Known(NamedTuple):
 
 
 class Recent:
-    """Messages by (node above, first bytes). What is not met while 24 MB of others are, is forgotten."""
+    """Messages by (node above, first bytes). What is not met while 12 MB of others are, is forgotten."""
 
     def __init__(self) -> None:
         self._young: dict[tuple[int, bytes], list[_Known]] = {}

@@ -17,11 +17,12 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from agentctl.errors import InputError, UsageError
 from agentctl.trace import META_FILE
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 MAX_DOCUMENT_BYTES = 256 << 20
 SAMPLE_BYTES = 1 << 18
@@ -135,7 +136,7 @@ class Source:
         while block or pending:
             cut = block.rfind(b"\n") + 1
             if cut or not block:
-                data, pending = pending + block[:cut], block[cut:]
+                data, pending = b"".join((pending, memoryview(block)[:cut])), block[cut:]
                 n_lines = _count_lines(data)
                 yield Chunk(data, line, n_lines, offset)
                 line, offset = line + n_lines, offset + len(data)
@@ -203,9 +204,17 @@ class Source:
 
 
 def _count_lines(data: bytes) -> int:
-    """Newlines, and a last line without one (numpy counts bytes several times faster than bytes.count)."""
-    newlines = np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == 10)
-    return int(newlines) + (not data.endswith(b"\n"))
+    """Newlines, and a last line without one."""
+    return int(_count_newlines(np.frombuffer(data, dtype=np.uint8))) + (not data.endswith(b"\n"))
+
+
+@njit(cache=True, nogil=True)
+def _count_newlines(text):  # type: ignore[no-untyped-def]
+    """Sixteen bytes at a time, where bytes.count goes from one to the next, and without numpy's copy."""
+    n = 0
+    for at in range(text.size):
+        n += text[at] == 10
+    return n
 
 
 def safe_name(name: str) -> str:

@@ -111,12 +111,20 @@ class Texts:
         np.frombuffer(self.sizes, dtype=np.uint32)[units] = parts[4]
         return {"message_node": messages, "unit_node": units}
 
+    def stop(self) -> None:
+        """Free what only `add` and `merge` need."""
+        self._recent = Recent()
+        self._roots.clear()
+        self._unit = self._length = self._n_assistant = array("I")
+        self.messages.drop_table()
+        self.units.drop_table()
+
     def clear(self) -> None:
         """Free everything but the options."""
+        self.stop()
         self.messages.clear()
         self.units.clear()
-        self.sizes = self._unit = self._length = self._n_assistant = array("I")
-        self._roots.clear()
+        self.sizes = array("I")
 
     def _parts(self) -> tuple[NDArray[Any], ...]:
         sizes = np.frombuffer(self.sizes, dtype=np.uint32)
