@@ -22,7 +22,7 @@ from numba import njit
 from agentctl.errors import InputError, UsageError
 from agentctl.trace import META_FILE
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 4 << 20
 MAX_LINE_BYTES = 64 << 20
 MAX_DOCUMENT_BYTES = 256 << 20
 SAMPLE_BYTES = 1 << 18
