@@ -222,7 +222,7 @@ def _answer(call: Call) -> Answer:
 
 def _prompt(call: Call, body: Body, answer: Answer) -> Prompt:
     tools = body.tools if len(body.tools) or call.kwargs is None else call.kwargs.tools
-    messages: list[bytes] | bytes = bytes(body.messages)
+    messages: list[bytes] | msgspec.Raw = body.messages
     if bytes(body.system) not in (b"", b"null"):
         messages = [bytes(body.system), *split(messages)]
     reply = bytes(answer.choices[0].message) if len(answer.choices) == 1 else b""

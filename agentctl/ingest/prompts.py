@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 
 class Prompt(NamedTuple):
     """One prompt in pieces, in the order of the conversation.
@@ -19,7 +21,7 @@ class Prompt(NamedTuple):
     reply     raw JSON of the assistant message that answered, where the log has it
     """
 
-    messages: list[bytes] | bytes
+    messages: list[bytes] | bytes | msgspec.Raw
     tools: bytes = b""
     group: str | None = None
     reply: bytes | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _HEAD = 96  # bytes: past the role, into the text
-_BUDGET = 12 << 20  # bytes of text in each of two generations
+_BUDGET = 8 << 20  # bytes of text in each of two generations
 _SPACE = b" \t\r\n,"
 _END = ord("]")
 
@@ -21,7 +21,7 @@ class _Known(NamedTuple):
 
 
 class Recent:
-    """Messages by (node above, first bytes). What is not met while 12 MB of others are, is forgotten."""
+    """Messages by (node above, first bytes). What is not met while 8 MB of others are, is forgotten."""
 
     def __init__(self) -> None:
         self._young: dict[tuple[int, bytes], list[_Known]] = {}

@@ -147,10 +147,11 @@ class Texts:
         self._roots[group, tools] = root
         return root
 
-    def _recall(self, root: _Root, messages: list[bytes] | bytes) -> tuple[int, int]:
+    def _recall(self, root: _Root, messages: list[bytes] | bytes | msgspec.Raw) -> tuple[int, int]:
         """(node, number of messages) of a prompt: those seen lately are compared, only the rest is parsed."""
         if isinstance(messages, list):
             return (self._walk(root, root.node, messages) if messages else root.node), len(messages)
+        messages = bytes(messages)
         node, n_known, at = self._recent.follow(root.node, messages)
         rest = split(b"[" + messages[at:]) if at else split(messages)
         if not rest:
@@ -222,7 +223,7 @@ class Texts:
             return None
 
 
-def split(messages: list[bytes] | bytes) -> list[bytes]:
+def split(messages: list[bytes] | bytes | msgspec.Raw) -> list[bytes]:
     """The messages one by one."""
     if isinstance(messages, list):
         return messages
