@@ -1,8 +1,9 @@
-"""The command line: one file per command, a skin over the library functions."""
+"""The command line: one file (or package of sources) per command, a skin over the library functions."""
 
 COMMANDS = {
     "ingest": "Turn request logs into a trace dataset",
     "analyze": "Say what is in a trace: reuse, locality, phases, load",
+    "calibrate": "Say how fast one engine is, from what was measured",
     "simulate": "Replay a trace on a cluster under one routing policy",
     "recommend": "Compare policies and cluster sizes, and name one",
     "policies": "List the routing policies, explain one, or check your own",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +28,10 @@ CONFIG_META = "agentctl.config"  # key of the context's metadata: the configurat
 def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
     """Eager callback of --config: its values become the defaults of the options that follow."""
     if not ctx.resilient_parsing:
-        ctx.meta[CONFIG_META], ctx.default_map = defaults_from(value, str(ctx.info_name), options_of)
+        words = ctx.command_path.split()  # agentctl calibrate steps: the table is [calibrate]
+        ctx.meta[CONFIG_META], ctx.default_map = defaults_from(
+            value, words[min(1, len(words) - 1)], options_of
+        )
     return value
 
 
@@ -103,10 +105,11 @@ def build(function: Callable[..., Any], name: str, short_help: str) -> Command:
 
 
 def options_of(command: str | Command) -> list[Any]:
-    """The options of a command (or of the one with this name) that environment and file may set."""
+    """The options of a command (or of those with this name) that environment and file may set."""
     if isinstance(command, str):
-        module = import_module(f"agentctl.cli.{command}")
-        command = build(getattr(module, command), command, "")
+        from agentctl.cli.groups import leaves
+
+        return [param for leaf in leaves(command) for param in options_of(leaf)]
     return [
         param
         for param in command.params

@@ -10,41 +10,22 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from agentctl import __version__
 from agentctl.cli import COMMANDS
 from agentctl.cli.boundary import Terminated, explain, show_warning
-from agentctl.cli.command import Command, build
+from agentctl.cli.groups import Commands
 
 
-class Commands(TyperGroup):
-    """The group of all commands; each lives in `agentctl/cli/NAME.py` as the function NAME."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]  # names only, for suggestions
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"agentctl.cli.{cmd_name}")
-        return build(getattr(module, cmd_name), name=cmd_name, short_help=COMMANDS[cmd_name])
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-        options = [param.get_help_record(ctx) for param in self.get_params(ctx)]
-        with formatter.section("Options"):
-            formatter.write_dl([option for option in options if option])
+class All(Commands):
+    names = COMMANDS
 
 
-app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(cls=All, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def print_version(asked: bool) -> None:

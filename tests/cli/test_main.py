@@ -9,17 +9,43 @@ import pytest
 
 from agentctl import __version__
 from agentctl.cli import COMMANDS
-from agentctl.cli.command import build
+from agentctl.cli.groups import leaves, load
 
-HELPERS = {"boundary", "command", "config", "inputs", "main", "options", "reports", "streams", "__init__"}
+HELPERS = {
+    "boundary",
+    "command",
+    "config",
+    "groups",
+    "inputs",
+    "main",
+    "options",
+    "reports",
+    "streams",
+    "__init__",
+}
 HEAVY = {"polars", "pyarrow", "numpy", "numba", "scipy", "sklearn", "plotly", "rich", "msgspec"}
 
 
-def test_every_command_is_one_file_with_a_function_of_its_name():
+def test_every_command_is_one_file_or_package_with_a_function_of_its_name():
     folder = Path(import_module("agentctl.cli").__file__).parent
-    assert {file.stem for file in folder.glob("*.py")} - HELPERS == set(COMMANDS)
+    packages = {file.parent.name for file in folder.glob("*/__init__.py")}
+    assert {file.stem for file in folder.glob("*.py")} - HELPERS | packages == set(COMMANDS)
     for name in COMMANDS:
         assert callable(getattr(import_module(f"agentctl.cli.{name}"), name))
+
+
+def test_every_source_of_calibrate_is_one_file_that_explains_itself(agentctl):
+    group = load("agentctl.cli.calibrate", "")
+    told = " ".join(agentctl("calibrate", "--help").out.split())
+    assert set(group.names) >= {"steps"}
+    for source, purpose in group.names.items():
+        assert purpose in told
+        assert agentctl("calibrate", source, "--help").out.startswith(f"Usage: agentctl calibrate {source} ")
+
+
+def test_a_mistyped_source_gets_a_suggestion(agentctl):
+    done = agentctl("calibrate", "stpes")
+    assert (done.code, done.err) == (2, "error: no such command 'stpes'\n\nhint: did you mean steps?\n")
 
 
 def test_help_names_every_command(agentctl):
@@ -38,9 +64,11 @@ def test_every_command_explains_itself_and_every_option(agentctl, name):
     done = agentctl(name, "--help")
     assert done.code == 0
     assert done.out.startswith(f"Usage: agentctl {name} ")
-    for param in build(getattr(import_module(f"agentctl.cli.{name}"), name), name, "").params:
-        assert param.help and param.help[-1] in ".)", param.name
-        assert param.param_type_name == "argument" or param.opts[0] in done.out
+    for command in leaves(name):
+        out = done.out if command.name == name else agentctl(name, command.name, "--help").out
+        for param in command.params:
+            assert param.help and param.help[-1] in ".)", param.name
+            assert param.param_type_name == "argument" or param.opts[0] in out
 
 
 def test_help_imports_nothing_heavy():
