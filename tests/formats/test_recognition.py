@@ -44,6 +44,7 @@ KNOWN = {
     "aiperf": [DATA / "formats/aiperf/profile_export.jsonl.gz"],
     "claude_code": [DATA / "coding_agents/claude_code_session.jsonl"],
     "codex": [DATA / "coding_agents/codex_rollout.jsonl"],
+    "tracelab": [DATA / "coding_agents/tracelab_round_trace.jsonl"],
     "dynamo": sorted((DATA / "formats/dynamo").iterdir()),
     "otlp_genai": [DATA / "formats/otel/genai_client_spans.otlp.jsonl.gz"],
     "openinference": sorted((DATA / "openinference").glob("*.json")),
