@@ -72,10 +72,8 @@ def compacted_rows(log: MessageLog, before: I64, head: I64, second: I64) -> I64:
 
 def _groups(party: I64, node: I64, eligible: NDArray[np.bool_]) -> I64:
     """Number of each row's (party, node), -1 where no eligible row has the same."""
-    keys = np.stack([party, node], axis=1)
-    used, number = np.unique(keys, axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    has_leaf = np.zeros(len(used), np.bool_)
+    used, number = np.unique((party + 1) * (node.max(initial=0) + 2) + node + 1, return_inverse=True)
+    has_leaf = np.zeros(used.size, np.bool_)
     has_leaf[number[eligible]] = True
     return np.where(has_leaf[number], np.cumsum(has_leaf)[number] - 1, -1).astype(np.int64)
 
