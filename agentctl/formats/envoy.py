@@ -157,6 +157,7 @@ def _batch(
     kept["http_status"] = [None if code in (0, "0") else code for code in kept["http_status"]]
     kept["prompt_tokens"] = [None if n in (0, "0") else n for n in kept["prompt_tokens"]]
     fill(columns, own, clocks, kept)
+    columns.put("session_header", [True if id_ else None for id_ in kept["session_id"]])
     columns.text("instance", [address(str(host)) if host else None for host in kept["instance"]])
     if "status" not in own:
         columns.put("status", [_status(*row) for row in zip(kept["flags"], kept["http_status"], strict=True)])

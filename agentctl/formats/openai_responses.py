@@ -253,7 +253,9 @@ def _batch(
     columns.text("join_id", [bare_id(response.id) for _, _, response in pairs])
     columns.text("link", [response.id for _, _, response in pairs])
     columns.text("parent_link", [request.previous_response_id for _, request, _ in pairs])
-    columns.put("is_response_link", [request.previous_response_id is not None for _, request, _ in pairs])
+    columns.put(
+        "is_response_link", [True if request.previous_response_id else None for _, request, _ in pairs]
+    )
     sessions = [request.conversation_id or request.prompt_cache_key for _, request, _ in pairs]
     columns.text("session_id", sessions)
     columns.text("tenant", [request.safety_identifier or request.user for _, request, _ in pairs])

@@ -147,5 +147,6 @@ def _batch(reading: Reading, chunk: Chunk, rows: list[Placement]) -> Batch:
     columns.text("request_id", ids)
     columns.text("join_id", [row.id for row in rows])
     columns.text("session_id", [row.session for row in rows])
+    columns.put("session_header", [True if row.session else None for row in rows])
     columns.text("instance", [address(row.url) for row in rows])
     return columns.batch()

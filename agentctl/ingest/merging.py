@@ -39,10 +39,10 @@ _ORDER = {
     "instance": ("router", "engine", "gateway", "client"),
 }
 # Columns that only mean something together: of one layer, the first that has any of them.
-_SESSION = ("session_id", "agent_line", "parent_agent_line", "agent_path")
+_SESSION = ("session_id", "session_header", "agent_line", "parent_agent_line", "agent_path")
 _BUNDLES = (
-    ("tip_node", "n_blocks", "block_tokens", "message_node", "unit_node"),
-    ("link", "parent_link", "previous_link", "spawn_link"),
+    ("tip_node", "n_blocks", "block_tokens", "message_node", "unit_node", "reply_hash"),
+    ("link", "parent_link", "previous_link", "spawn_link", "is_response_link"),
     _SESSION,
 )  # fmt: skip
 _COMPARED = (

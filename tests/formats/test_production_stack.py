@@ -44,7 +44,7 @@ def test_the_dataset_has_the_sessions_and_no_more_than_the_log(data, truth, tmp_
     table = trace.requests(["request_id", "session_id", "session_source", "turn_index", "gap_s", "ttft_s"])
     assert [name.replace("-", "") for name in table["request_id"]] == [t["request_id"] for t in truth]
     assert list(table["session_id"]) == [t["session_id"] for t in truth]
-    assert set(table["session_source"]) == {"explicit"}
+    assert set(table["session_source"]) == {"header"}
     assert table["ttft_s"].null_count() == len(table) == table["gap_s"].null_count()
 
 
