@@ -20,7 +20,7 @@ from typing import Any
 
 _BATCH = re.compile(rb"(Prefill|Decode) batch(?:\.| \[[0-9]+\])?,? ")
 _FIELDS = {
-    name: re.compile(label + rb" ?([0-9]+(?:\.[0-9]+)?)")
+    name: re.compile(label + rb" ?([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9])")
     for name, label in {
         "new_requests": rb"#new-seq:",
         "new_tokens": rb"#new-token:",
@@ -35,7 +35,7 @@ _FIELDS = {
     }.items()
 }
 _FRACTIONS = ("kv_usage", "prompt_tokens_per_s", "generation_tokens_per_s")
-_RANK = re.compile(r"\b(DP|TP|PP|EP)([0-9]+)")
+_RANK = re.compile(r"\b(DP|TP|PP|EP)([0-9]{1,6})")
 
 
 def is_batch(message: bytes) -> bool:

@@ -13,18 +13,18 @@ from typing import Any
 _GAUGES = {
     name: re.compile(pattern)
     for name, pattern in {
-        "prompt_tokens_per_s": rb"Avg prompt throughput: ([0-9]+(?:\.[0-9]+)?) tokens/s",
-        "generation_tokens_per_s": rb"Avg generation throughput: ([0-9]+(?:\.[0-9]+)?) tokens/s",
-        "running": rb"Running: ([0-9]+) reqs",
-        "waiting": rb"(?:Waiting|Pending): ([0-9]+) reqs",
-        "swapped": rb"Swapped: ([0-9]+) reqs",
-        "preemptions": rb"Preemptions: ([0-9]+)",
-        "kv_usage": rb"(?<!CPU) KV cache usage: ([0-9]+(?:\.[0-9]+)?)%",
-        "hit_rate": rb", Prefix cache hit rate: ([0-9]+(?:\.[0-9]+)?)%",
-        "external_hit_rate": rb"External prefix cache hit rate: ([0-9]+(?:\.[0-9]+)?)%",
+        "prompt_tokens_per_s": rb"Avg prompt throughput: ([0-9]{1,15}(?:\.[0-9]{1,15})?) tokens/s",
+        "generation_tokens_per_s": rb"Avg generation throughput: ([0-9]{1,15}(?:\.[0-9]{1,15})?) tokens/s",
+        "running": rb"Running: ([0-9]{1,15}) reqs",
+        "waiting": rb"(?:Waiting|Pending): ([0-9]{1,15}) reqs",
+        "swapped": rb"Swapped: ([0-9]{1,15}) reqs",
+        "preemptions": rb"Preemptions: ([0-9]{1,15})",
+        "kv_usage": rb"(?<!CPU) KV cache usage: ([0-9]{1,15}(?:\.[0-9]{1,15})?)%",
+        "hit_rate": rb", Prefix cache hit rate: ([0-9]{1,15}(?:\.[0-9]{1,15})?)%",
+        "external_hit_rate": rb"External prefix cache hit rate: ([0-9]{1,15}(?:\.[0-9]{1,15})?)%",
     }.items()
 }
-_ENGINE = re.compile(rb"Engine ([0-9]+):")
+_ENGINE = re.compile(rb"Engine ([0-9]{1,6}):")
 _SHARES = ("kv_usage", "hit_rate", "external_hit_rate")
 _COUNTS = ("running", "waiting", "swapped", "preemptions")
 

@@ -116,24 +116,26 @@ class _Log:
                 return
             name = b"received" if match[1] == b"Receive" else b"finished"
             self._take(chunk, line, b'{"event":"request.' + name + b'",' + text[1:], written)
+        elif prefix and written and is_batch(body):
+            self._batch(chunk, line, body, prefix[2].decode(), written)
         else:
-            if is_batch(body) and prefix and written:
-                self._batch(chunk, line, body, prefix[2].decode(), written)
             self._reading.n_other_lines += 1
 
     def _batch(self, chunk: Chunk, line: Line, body: bytes, ranks: str, written: str) -> None:
+        try:
+            time = instant(written)
+        except ValueError:
+            self._reading.reject(chunk, line.number, "bad_time")
+            return
         values = event_of(body, ranks)
-        if values is not None:
-            names = [line.service, values.pop("instance")]
-            instance = "/".join(name for name in names if name) or None
-            self._reading.events.add(
-                self._time(line, written), values.pop("kind"), line.number, instance=instance, **values
-            )
-
-    def _time(self, line: Line, written: str) -> int:
-        time = instant(written)
-        assert time is not None
-        return line.stamp_ns if line.stamp_ns is not None else self._local.epoch_ns(time.ns)
+        if values is not None and time is not None:
+            time_ns = line.stamp_ns if line.stamp_ns is not None else self._local.epoch_ns(time.ns)
+            instance = "/".join(name for name in (line.service, values.pop("instance")) if name) or None
+            kind = values.pop("kind")
+            if not self._reading.events.add(time_ns, kind, line.number, instance=instance, **values):
+                self._reading.reject(chunk, line.number, "bad_time")
+                return
+        self._reading.n_other_lines += 1
 
     def _take(self, chunk: Chunk, line: Line, body: bytes, written: str | None) -> None:
         """A line about a request."""

@@ -163,7 +163,7 @@ class _Log:
         elif message.startswith(b"Received request "):
             self._receive(chunk, line, message, time_ns)
         elif is_gauge(message):
-            self._gauge(line, message, time_ns)
+            self._gauge(chunk, line, message, time_ns)
         elif not self._follow(line, message, time_ns):
             self._reading.n_other_lines += 1
 
@@ -233,11 +233,13 @@ class _Log:
                 prompt = Prompt(messages_of(sent.text), group=lora[1].decode() if lora else None)
         return prompt, tokens, sent.size + 8 * len(tokens or ())
 
-    def _gauge(self, line: Line, message: bytes, time_ns: int) -> None:
+    def _gauge(self, chunk: Chunk, line: Line, message: bytes, time_ns: int) -> None:
         values = gauges(message)
         instance = "/".join(name for name in (line.service, values.pop("instance")) if name) or None
-        self._reading.events.add(time_ns, "gauge", line.number, instance=instance, **values)
-        self._reading.n_other_lines += 1
+        if self._reading.events.add(time_ns, "gauge", line.number, instance=instance, **values):
+            self._reading.n_other_lines += 1
+        else:
+            self._reading.reject(chunk, line.number, "bad_time")
 
     def _follow(self, line: Line, message: bytes, time_ns: int) -> bool:
         """A further line about a request; False when it is none."""

@@ -17,6 +17,7 @@ from agentctl.schema import EVENTS
 _BUFFERED = 1 << 14
 _ROW_GROUP = 1 << 16
 _NS = 1e9
+_MAX_NS = 1 << 62  # the year 2116
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
@@ -44,14 +45,20 @@ class Events:
         self._rows: list[dict[str, Any]] = []
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
 
-    def add(self, ts_ns: int, kind: str, line: int, **values: Any) -> None:
-        """ts_ns since the epoch; values by name in schema.EVENTS, None or left out = unknown."""
+    def add(self, ts_ns: int, kind: str, line: int, **values: Any) -> bool:
+        """ts_ns since the epoch; values by name in schema.EVENTS, None or left out = unknown.
+
+        False, and nothing is added, for a time that no log can have.
+        """
+        if not 0 <= ts_ns < _MAX_NS:
+            return False
         if self._hashing and values.get("instance"):
             values["instance"] = self._hashing.name(values["instance"])
         self._rows.append({"ts_ns": ts_ns, "kind": kind, "source_row": line, **values})
         self.n += 1
         if self.path and len(self._rows) >= _BUFFERED:
             self._flush()
+        return True
 
     def close(self) -> None:
         if self.path and self.n:

@@ -36,6 +36,12 @@ def test_events_of_several_files_come_in_order_of_time_and_ties_in_order_of_file
     assert (rows[-1]["kv_usage"], rows[-1]["instance"], rows[0]["kv_usage"]) == (0.5, "e", None)
 
 
+def test_an_impossible_time_is_no_event(tmp_path):
+    events = Events(tmp_path / "a")
+    assert [events.add(ts, "gauge", 1) for ts in (-1, 1 << 62, 1 << 80, 0)] == [False, False, False, True]
+    assert events.n == 1
+
+
 def test_a_file_without_events_leaves_no_spool(tmp_path):
     events = Events(tmp_path / "a")
     events.close()
