@@ -8,9 +8,9 @@
      "tools": [{...}]}
 
 Source: uw-syfi/TraceLab, data release. `prefix_tokens` were read from the cache; the whole prompt is their
-sum with newly_append_tokens; output holds the reasoning. Arrival is the last input (user_message, tool_result)
-before the first output event, the end is the last event: a usage_report in Codex' rounds, in Claude Code's
-the last block, which is why no first-token time is known.
+sum with newly_append_tokens; output holds the reasoning. Arrival is the last input (user_message,
+tool_result) before the first output event, the end is the last event: a usage_report in Codex' rounds, in
+Claude Code's the last block, which is why no first-token time is known.
 Pitfalls: sub-agents have session ids of their own and no link to who started them; no hashes. A total that is
 not the sum says that a column is not what its name says: the row is set aside.
 """

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,10 +73,14 @@ class Texts:
         self._step = {"token": options.block_tokens, "bytes": BYTES_PER_BLOCK, "message": _NO_STEP}[
             options.level
         ]
-        self._block_state = keyed_state(options.salt, BLOCK)
         self._message_hash = options.hasher(MESSAGE)
         self._role = msgspec.json.Decoder(_Role)
         self._recent = Recent()
+
+    @cached_property
+    def _block_state(self) -> NDArray[np.uint64]:
+        """Loads what is compiled, which takes a second or two: only for logs with text."""
+        return keyed_state(self.options.salt, BLOCK)
 
     def add(self, prompts: Sequence[Prompt | None]) -> Placed:
         """Insert the prompts of a batch."""
