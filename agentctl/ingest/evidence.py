@@ -16,6 +16,8 @@ from agentctl.ingest.trie import UNKNOWN_TIP, NumberedTree
 from agentctl.ingest.turns import FAILED, TOOL, UNANSWERED, stop_kind
 from agentctl.schema import STATUSES
 
+_ONE_MESSAGE = 2  # depth of a first message: the cache group and tools are above it
+
 Bool = NDArray[np.bool_]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -34,11 +36,18 @@ class Evidence:
 
     @cached_property
     def message_node(self) -> I64:
-        """Last message of each prompt in the tree of messages, -1 unknown."""
+        """Last message of each prompt in the tree of messages, -1 unknown.
+
+        A file none of whose prompts has two messages holds rendered text: its messages cannot be told apart.
+        """
         if self.messages is None:
             return np.full(len(self.rows), -1, dtype=np.int64)
         tips = self.messages.tips.astype(np.int64)
-        return np.where((tips == UNKNOWN_TIP) | (tips == 0), -1, tips)
+        node = np.where((tips == UNKNOWN_TIP) | (tips == 0), -1, tips)
+        file = self.rows.file_numbers(np.arange(node.size))
+        has_messages = np.zeros(len(self.rows.reports), dtype=np.bool_)
+        has_messages[file[(node >= 0) & (self.messages.depth[np.maximum(node, 0)] > _ONE_MESSAGE)]] = True
+        return np.where(has_messages[file], node, -1)
 
     @cached_property
     def has_blocks_alone(self) -> Bool:

@@ -97,3 +97,18 @@ def test_ids_that_came_in_a_header_are_said_to(tmp_path, monkeypatch):
     log = chat_log(tmp_path / "log.gz", interleaved_calls(7)[:40], session_id=lambda k: f"s{k % 2}")
     rows = ingest([log], tmp_path / "a.trace").trace.requests()
     assert set(rows["session_source"]) == {"header"} and set(rows["session_id"]) == {"s0", "s1"}
+
+
+def test_prompts_of_one_rendered_text_each_are_put_together_from_their_blocks(tmp_path):
+    text, lines = "You are an agent. " * 40, []
+    for turn in range(4):
+        text += f"user asks something about item {turn}. the assistant answers at length, {turn} times. " * 4
+        request = {"model": "m", "messages": [{"role": "user", "content": text}]}
+        usage = {"prompt_tokens": len(text) // 4 - 4, "completion_tokens": 20}
+        lines.append({"timestamp": 1794474012 + 10 * turn, "request": request, "response": {"usage": usage}})
+    log = tmp_path / "log"
+    log.write_text("\n".join(json.dumps(line) for line in lines))
+    trace = ingest([log], tmp_path / "a.trace").trace
+    assert trace.meta["sessions"]["source"] == {"block_chain": 4}
+    assert trace.meta["sessions"]["count"] == 1 and trace.meta["sessions"]["band"] != []
+    assert trace.requests()["turn_index"].to_list() == [0, 1, 2, 3]
