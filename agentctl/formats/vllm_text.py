@@ -341,5 +341,8 @@ class _Log:
                 f"aborted count as ok{failed} (--enable-log-outputs logs responses)"
             )
         if self._n_unbegun:
-            warnings.append(f"{name}: {self._n_unbegun:,} requests end in the log that did not begin in it")
+            warnings.append(
+                f"{name}: {self._n_unbegun:,} requests end in the log that did not begin in it (was it "
+                "rotated? cat FILES | agentctl ingest - reads them as one)"
+            )
         self._cut.warn(name, warnings)

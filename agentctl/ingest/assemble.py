@@ -132,7 +132,10 @@ def _ends(arrival_ns: NDArray[np.int64], e2e_s: NDArray[np.float64]) -> NDArray[
 
 
 def _duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int], dict[int, str]]:
-    """Drop later rows of a request id that came before, or name them apart (`id#2`)."""
+    """Drop later rows of a request id that came before, or name them apart (`id#2`).
+
+    A row without an end gives way to one that has it: a log was rotated while the request ran.
+    """
     codes, _ = rows.codes("request_id")
     occurrence = _occurrences(codes)
     again = occurrence > 1
@@ -140,6 +143,9 @@ def _duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int], dic
         return {}, {}
     if options.duplicates == "keep":
         return {}, {int(row): f"#{occurrence[row]}" for row in np.flatnonzero(again)}
+    has_ended = ~np.isnan(rows.floats("e2e_s"))
+    ends_elsewhere = ~has_ended & (codes >= 0) & np.isin(codes, codes[has_ended])
+    again = ends_elsewhere | (_occurrences(np.where(ends_elsewhere, -1, codes)) > 1)
     rows.keep(~again)
     return {"duplicate_request_id": int(again.sum())}, {}
 

@@ -261,8 +261,22 @@ def _document(
         "sessions": assembled.sessions,
         "coverage": coverage,
         "chain_conflicts": assembled.chain_conflicts,
-        "warnings": sorted({*assembled.warnings, *(text for report in reports for text in report.warnings)}),
+        "warnings": sorted(
+            {
+                *assembled.warnings,
+                *(text for report in reports for text in report.warnings),
+                *_needless(options, reports),
+            }
+        ),
     }
+
+
+def _needless(options: IngestOptions, reports: list[FileReport]) -> Iterator[str]:
+    """What the user said about times that say it themselves."""
+    if options.timezone and not any(report.tz_assumed for report in reports):
+        yield "--timezone changed nothing: all times say their zone, or count from the start of the log"
+    if options.year and not any(report.year_assumed for report in reports):
+        yield "--year changed nothing: no log is without years"
 
 
 def _describe_hashes(reports: list[FileReport], hashing: HashOptions) -> dict[str, Any] | None:

@@ -167,6 +167,11 @@ def test_the_unix_times_of_a_line_win_over_its_local_ones(log):
     assert monotonic.column("arrival_ns") == [1794474020_250000000]
 
 
+def test_a_zone_and_a_year_that_no_time_needed_are_mentioned(ingested, data):
+    warnings = ingested(data / METRICS, timezone="Asia/Tokyo", year=2026).document["warnings"]
+    assert [text.split()[0] for text in warnings] == ["--timezone", "--year"]
+
+
 def test_few_requests_without_an_end_are_errors(log):
     lines = [event(name, str(k)) for k in range(20) for name in ("received", "finished")]
     got = log(event("received", "lost"), *lines)
@@ -434,3 +439,18 @@ def test_batches_of_all_versions_and_ranks(tmp_path, ingested):
     assert (third["running"], third["kv_tokens"]) == (5, 7)
     (file,) = report.document["files"]
     assert (file["other_lines"], file["record_lines"], file["events"]) == (6, 1, 3)
+
+
+def test_a_request_that_runs_while_the_log_is_rotated_is_one_with_its_end(tmp_path):
+    meta = {"id": "both"}
+    begun = [event(name, str(k)) for k in range(9) for name in ("received", "finished")]
+    (tmp_path / "09").write_text(
+        "\n".join([*begun, event("received", "both", received_time=RECEIVED_S)]) + "\n"
+    )
+    (tmp_path / "10").write_text("\n".join([event("finished", "both", meta)]) + "\n")
+    for k, files in enumerate((("09", "10"), ("10", "09"))):
+        report = ingest([tmp_path / name for name in files], tmp_path / f"{k}.trace")
+        requests = report.trace.requests()
+        (row,) = requests.filter(requests["request_id"] == "both").to_dicts()
+        assert (row["status"], row["e2e_s"], row["prompt_tokens"]) == ("ok", 2.0, 40)
+        assert report.document["records"]["dropped"] == {"duplicate_request_id": 1}

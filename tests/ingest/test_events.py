@@ -3,8 +3,10 @@
 import pyarrow.parquet as pq
 
 from agentctl.ingest import events as module
+from agentctl.ingest.build import ingest
 from agentctl.ingest.events import Events, write_events
 from agentctl.schema import EVENTS
+from agentctl.trace import EVENTS_FILE
 
 
 def spool(path, rows) -> None:
@@ -46,3 +48,11 @@ def test_a_file_without_events_leaves_no_spool(tmp_path):
     events = Events(tmp_path / "a")
     events.close()
     assert events.n == 0 and not (tmp_path / "a").exists()
+
+
+def test_a_dataset_of_a_log_without_events_has_none(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"timestamp": 5, "input_length": 20, "output_length": 3, "hash_ids": [7]}\n')
+    trace = ingest([log], tmp_path / "a.trace").trace
+    assert not (trace.path / EVENTS_FILE).exists()
+    assert trace.events().is_empty() and trace.events().columns == EVENTS.names
