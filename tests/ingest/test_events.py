@@ -52,7 +52,7 @@ def test_a_file_without_events_leaves_no_spool(tmp_path):
 
 def test_a_dataset_of_a_log_without_events_has_none(tmp_path):
     log = tmp_path / "log.jsonl"
-    log.write_text('{"timestamp": 5, "input_length": 20, "output_length": 3, "hash_ids": [7]}\n')
+    log.write_text('{"timestamp": 5, "input_length": 20, "output_length": 3}\n')
     trace = ingest([log], tmp_path / "a.trace").trace
     assert not (trace.path / EVENTS_FILE).exists()
     assert trace.events().is_empty() and trace.events().columns == EVENTS.names
