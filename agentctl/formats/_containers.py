@@ -1,9 +1,12 @@
 """What containers and launchers write before each line of a log: taken off, and used.
 
-vllm-1  | ...                                   docker compose: the service
-(task, pid=123) ...                             Ray
-2026-11-12T09:00:12.043457024Z ...              kubectl logs --timestamps, docker logs -t: an exact time
-2026-11-12T09:00:12.043457024Z stdout F ...     Kubernetes' own files; P: the line goes on in the next
+    vllm-1  | ...                                   docker compose: the service
+    (task, pid=123) ...                             Ray
+    2026-11-12T09:00:12.043457024Z ...              kubectl logs --timestamps, docker logs -t: an exact time
+    2026-11-12T09:00:12.043457024Z stdout F ...     Kubernetes' own files; P: the line goes on in the next
+    {"log": "...", "time": "2026-11-12T09:00:12.043457024Z"}    docker's own files
+
+A line of text that goes on is put together.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from agentctl.formats._cells import instant
-from agentctl.formats._text import text_lines
+from agentctl.formats._text import COLOUR, text_lines
 from agentctl.formats.base import Reading
 from agentctl.ingest.source import MAX_LINE_BYTES, Chunk
 
@@ -23,6 +28,16 @@ _STAMP = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2}))"
     rb" (?:(?:stdout|stderr) ([FP]) ?)?"
 )
+
+
+class DockerLine(msgspec.Struct):
+    """`log` ends with a newline unless the line goes on in the next."""
+
+    log: str
+    time: str = ""
+
+
+_docker = msgspec.json.Decoder(DockerLine)
 
 
 class Line(NamedTuple):
@@ -59,6 +74,13 @@ def unwrapped(reading: Reading) -> Iterator[tuple[Chunk, list[Line]]]:
 
 def _unwrap(number: int, text: bytes) -> tuple[Line, bool]:
     stamp, service, goes_on = None, None, False
+    if text.startswith(b'{"log":'):
+        try:
+            whole = _docker.decode(text)
+            stamp, goes_on = instant(whole.time), not whole.log.endswith("\n")
+            text = COLOUR.sub(b"", whole.log.encode()).strip()
+        except (msgspec.DecodeError, ValueError):  # not docker's, or cut: the line says for itself what it is
+            pass
     for _ in range(3):
         if text.startswith(b"("):
             match = _RAY.match(text)

@@ -260,6 +260,15 @@ def test_a_line_that_the_runtime_cut_in_pieces_is_put_together(log):
     assert (got.report.n_record_lines, got.report.n_other_lines) == (3, 1)
 
 
+def test_lines_in_the_files_of_docker_are_read(read):
+    stamp = {"stream": "stderr", "time": "2026-11-12T09:00:12.5Z"}
+    long = old("long", prompt="'" + "x" * 50 + "'")
+    logs = [received("a") + "\n", long[:100], long[100:] + "\n", "\x1b[36m" + received("b") + "\n"]
+    got = read([{"log": log, **stamp} for log in logs])
+    assert got.report.format == "vllm_text" and got.column("request_id") == ["a", "long", "b"]
+    assert got.column("arrival_ns") == [1794474012_500000000] * 3 and got.report.n_record_lines == 4
+
+
 @pytest.mark.parametrize("cut", [80, 90, 150, -1, -25])
 @pytest.mark.parametrize("line", [received("cut"), old("cut", ids="[1, 2]")])
 def test_a_line_cut_in_the_middle_is_set_aside(log, cut, line):
