@@ -27,8 +27,11 @@ def canonical_json(document: Any) -> bytes:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary path to write to; rename it to `path` when the block ends well."""
+def atomic_file(path: Path, *, force: bool = False, private: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to; rename it to `path` when the block ends well.
+
+    private  for nobody else to read, at no time (mode 0600)
+    """
     with _target(path, force, None), _disk_errors(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".tmp", dir=path.parent)
         os.close(handle)
@@ -36,7 +39,7 @@ def atomic_file(path: Path, *, force: bool = False) -> Iterator[Path]:
         try:
             yield temporary
             _flush(temporary)
-            temporary.chmod(0o666 & ~_umask())
+            temporary.chmod(0o600 if private else 0o666 & ~_umask())
             temporary.replace(path)
             _flush(path.parent)
         finally:

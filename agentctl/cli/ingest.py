@@ -38,6 +38,10 @@ def ingest(
     max_bad_ratio: Annotated[
         float | None, typer.Option(min=0, max=1, metavar="R", help="The same as a share of all records.")
     ] = None,
+    quarantine_raw: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the bad lines themselves (private: mode 0600)."),
+    ] = None,
     block_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Tokens per hashed block; default: inferred.")
     ] = None,
@@ -120,6 +124,7 @@ def ingest(
         sessions=sessions,
         max_bad=max_bad,
         max_bad_ratio=max_bad_ratio,
+        quarantine_raw=quarantine_raw,
         block_tokens=block_tokens,
         json_document=json_document,
         session_rate_per_min=session_rate,

@@ -23,6 +23,7 @@ from agentctl.ingest.events import write_events
 from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.quarantine import Budget, write_places
+from agentctl.ingest.raw_lines import check_raw_lines, write_raw_lines
 from agentctl.ingest.read import FileReport, read_file
 from agentctl.ingest.report import describe
 from agentctl.ingest.source import check_readable, safe_name
@@ -63,6 +64,8 @@ def ingest(
     options = options or IngestOptions()
     paths = [str(file) for file in files]
     _check_paths(paths)
+    if options.quarantine_raw:
+        check_raw_lines(options.quarantine_raw, paths, output)
     hashing = options.hash_options(output)
     quarantine_path = output.parent / f"{output.name.removesuffix('.trace')}.quarantine.jsonl"
     with atomic_folder(output, mark=META_FILE, force=options.force) as folder:
@@ -70,6 +73,9 @@ def ingest(
         spool.mkdir()
         reports, trie, texts = _read_all(paths, options, hashing, spool, progress)
         _check_twice(reports)
+        if options.quarantine_raw:
+            bad = [(path, report.quarantine) for path, report in zip(paths, reports, strict=True)]
+            write_raw_lines(options.quarantine_raw, bad, options.json_document, force=options.force)
         _check_budget(reports, options, quarantine_path)
         _check_requests(reports)
         if progress:

@@ -25,6 +25,7 @@ class IngestOptions:
     sessions: Literal["auto", "explicit", "none"] = "auto"
     max_bad: int | None = None
     max_bad_ratio: float | None = None
+    quarantine_raw: Path | None = None  # file for the bad lines themselves
     block_tokens: int | None = None
     json_document: bool = False
     session_rate_per_min: float = 1.0

@@ -150,3 +150,28 @@ def test_the_recipe_gives_lines_like_those_of_the_request_log(tmp_path):
             "prompt_tokens": 5, "completion_tokens": 2, "cached_tokens": 0,
             "request_received_ts": 1794474012.25, "request_finished_ts": 1794474013.0, "e2e_latency": 0.75,
         }  # fmt: skip
+
+
+def test_what_the_recipe_writes_is_read_with_its_prompts_and_sessions(tmp_path):
+    prompts = ["You are an agent. " * 20 + "And then? " * 20 * turn for turn in range(3)]
+    rows = [
+        (
+            SimpleNamespace(rid=f"r{turn}", text=prompt, session_id="s", stream=True),
+            {"meta_info": {"prompt_tokens": len(prompt) // 4, "completion_tokens": 2, "cached_tokens": 0}},
+            1794474012.25 + 10 * turn,
+            1794474013.0 + 10 * turn,
+        )
+        for turn, prompt in enumerate(prompts)
+    ]
+    (tmp_path / "recipe.py").write_text(recipe())
+    (tmp_path / "dump.pkl").write_bytes(pickle.dumps({"server_args": None, "requests": rows}))
+    run = [sys.executable, tmp_path / "recipe.py", tmp_path / "dump.pkl"]
+    (tmp_path / "dump.jsonl").write_bytes(subprocess.run(run, capture_output=True, check=True).stdout)
+    trace = ingest([tmp_path / "dump.jsonl"], tmp_path / "a.trace").trace
+    assert trace.requests()["request_id"].to_list() == ["r0", "r1", "r2"]
+    assert trace.requests()["session_id"].to_list() == ["s"] * 3
+    assert trace.requests()["turn_index"].to_list() == [0, 1, 2]
+    assert trace.requests()["e2e_s"].to_list() == [0.75] * 3
+    blocks = trace.requests()["n_blocks"].to_list()
+    assert 0 < blocks[0] < blocks[1] < blocks[2], "each prompt extends the one before"
+    assert len(trace.tree.parent) - 1 < sum(blocks)

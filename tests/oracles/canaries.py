@@ -102,11 +102,16 @@ def poison(text: bytes, n_lines: int = 40, kind: type[Poisoned] = Poisoned) -> P
         _json_lines(poisoned, lines[:n_lines])
     elif isinstance(document := _json(decoded), dict | list):
         _document(poisoned, document)
-    elif re.fullmatch(r"[\w \"]+(?:,[\w \"]*)+\r?", lines[0]):
+    elif is_header(lines[0]):
         _table(poisoned, decoded, n_lines)
     else:
         _text_lines(poisoned, lines[: 8 * n_lines])
     return poisoned
+
+
+def is_header(line: str) -> bool:
+    """Is this the first line of a table?"""
+    return re.fullmatch(r"[\w \"]+(?:,[\w \"]*)+\r?", line) is not None
 
 
 def marks_in(data: bytes) -> set[int]:
