@@ -73,6 +73,18 @@ VLLM_SPAN = {
 }  # fmt: skip
 VLLM_POD = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": "p"}}]}
 VLLM_SPANS = [{"resourceSpans": [{"resource": VLLM_POD, "scopeSpans": [{"spans": [VLLM_SPAN]}]}]}]
+LLMSERVING = [
+    {
+        "request_id": "r", "session_id": "s", "arrival_time_ns": 0, "sub_requests": [
+            {"input_toks": 1, "output_toks": 1, "input_tok_ids": [1], "tool_duration_ns": 1},
+            {"input_toks": 1, "output_toks": 1, "input_tok_ids": [1]},
+        ],
+    },
+    {
+        "input_toks": 1, "output_toks": 1, "arrival_time_ns": 0, "queued_ts": 0.0, "scheduled_ts": 0.0,
+        "first_token_ts": 0.5, "last_token_ts": 0.5,
+    },
+]  # fmt: skip
 OPENAI = [
     {
         "request_id": "r", "session_id": "s", "user": "t", "timestamp": 1794474012, "latency_sec": 1,
@@ -115,6 +127,7 @@ RESPONSES = [
         ("bailian", "bailian/trace_blksz_16.jsonl.gz"),
         ("burstgpt", "burstgpt/trace.csv"),
         ("envoy", ENVOY),
+        ("llmserving", LLMSERVING),
         ("mooncake", MOONCAKE),
         ("openai_chat", OPENAI),
         ("openai_responses", RESPONSES),

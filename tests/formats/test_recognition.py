@@ -34,6 +34,7 @@ KNOWN = {
         DATA / "formats/litellm/LiteLLM_SpendLogs.csv.gz",
         DATA / "formats/litellm/spendlogs_with_messages.jsonl.gz",
     ],
+    "llmserving": sorted((DATA / "llmserving").glob("*.gz")),
     "openai_chat": [
         DATA / "formats/openai/chat_completions.jsonl.gz",
         *sorted((DATA / "openhands").glob("*.json.gz")),
