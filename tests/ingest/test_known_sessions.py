@@ -51,7 +51,8 @@ def test_interleaved_tau_bench_calls_are_put_together_from_their_messages(tmp_pa
     }  # fmt: skip
     facts = {fact.label: fact.value for section in report.sections for fact in section.facts}
     assert facts["session ids of the log"].startswith("not used: 100.0% of the ids have one request")
-    assert facts["message chains"].startswith("start 100, ")
+    how = "answered" if with_replies else "extended"
+    assert facts["message chains"] == f"start 100, {how} 1,129"
     assert facts["turn = assistant messages"] == 1.0
 
 
