@@ -108,12 +108,20 @@ def n_chunks(request: MeanRequest, step_tokens: int | None) -> int:
 
 def request_seconds(c: BatchTime, request: MeanRequest, chunks: int = 1, mixed: float = 0.0) -> float:
     """GPU seconds that one request adds to its steps, a share `mixed` of its decodes beside prefill."""
-    b_context = c.b_context + mixed * (c.b_context_mixed - c.b_context)
-    decode = c.b_decode + b_context * request.mean_context
+    decodes = (request.output - 1) * decode_seconds(c, request, mixed)
+    return decodes + prefill_seconds(c, request, chunks)
+
+
+def decode_seconds(c: BatchTime, request: MeanRequest, mixed: float) -> float:
+    """GPU seconds that one decode adds to its step."""
+    return c.b_decode + (c.b_context + mixed * (c.b_context_mixed - c.b_context)) * request.mean_context
+
+
+def prefill_seconds(c: BatchTime, request: MeanRequest, chunks: int) -> float:
+    """GPU seconds that a prompt adds to its steps."""
     computed = request.prompt - request.hit
     past = chunks * request.hit + computed * (chunks - 1) / 2
-    prefill = c.b_prefill * computed + c.b_attention * chunk_pairs(computed, request.hit) + c.b_past * past
-    return (request.output - 1) * decode + prefill
+    return c.b_prefill * computed + c.b_attention * chunk_pairs(computed, request.hit) + c.b_past * past
 
 
 def unlimited_response(c: BatchTime, request: MeanRequest, rate: float) -> Estimate:
@@ -123,7 +131,7 @@ def unlimited_response(c: BatchTime, request: MeanRequest, rate: float) -> Estim
     distribution; stable below 1/s requests per second. It counts the request's own prefill, so that an idle
     engine answers in the right time. Played step by step, responses are within 3 % of it up to half load and
     4 % above at 80 %; where prefill is two thirds of the work 9 % and 15 % above, since a request also waits
-    for the end of the step in which it arrives. That wait is in no estimate of this file.
+    for the end of the step in which it arrives, which only lps_ttft.py counts.
     """
     check_rate(rate)
     seconds = request_seconds(c, request)
