@@ -1,5 +1,6 @@
 """Whole datasets from prompts: private, the same bytes for the same logs, and comparable under one salt."""
 
+import gzip
 import hashlib
 import json
 import random
@@ -8,6 +9,7 @@ import sys
 import polars as pl
 import pytest
 from oracles import chained
+from oracles.tau_bench_messages import FILE
 
 from agentctl.errors import AgentctlError
 from agentctl.ingest.build import IngestOptions, ingest
@@ -177,3 +179,29 @@ def test_what_cannot_be_hashed_as_asked_is_said_at_once(tmp_path, options, words
     with pytest.raises(AgentctlError, match=words):
         ingest([log], tmp_path / "a.trace", IngestOptions(**given))
     assert not (tmp_path / "a.trace").exists()
+
+
+EXACT = 0.925994  # reuse of the 1,229 tau-bench calls: cl100k_base over role and content, full blocks of 16
+
+
+def test_bytes_give_the_reuse_of_tokens_to_a_point_even_where_no_count_is_logged(tmp_path):
+    rows = []
+    for session, conversation in enumerate(json.loads(gzip.decompress(FILE.read_bytes()))):
+        start, messages = random.Random(session).random() * 1000, conversation["traj"]
+        for k, message in enumerate(messages):
+            if message["role"] == "assistant":
+                call = {"id": f"{session}-{k}", "timestamp": 1794474012 + start + 10 * k}
+                rows.append(
+                    {**call, "messages": messages[:k], "response": {"choices": [{"message": message}]}}
+                )
+    trace = ingest([write(tmp_path / "log.jsonl", rows)], tmp_path / "a.trace").trace
+    seen, hit = set(), 0
+    table = trace.requests()
+    for tip in table["tip_node"]:
+        path = set()
+        while tip:
+            path.add(tip)
+            tip = int(trace.tree.parent[tip])
+        hit += 16 * len(path & seen)
+        seen |= path
+    assert hit / table["prompt_tokens"].sum() == pytest.approx(EXACT, abs=0.01)
