@@ -11,7 +11,7 @@ cache_read_input_tokens); pydantic-ai (usage.details.*); langfuse's OtelIngestio
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -26,7 +26,6 @@ from agentctl.formats._otlp import Found
 from agentctl.formats._usage import InputCounts, Usage
 from agentctl.formats.base import Reading
 
-T = TypeVar("T")
 
 CARRIES = (
     "request_id", "session_id", "tenant", "model", "arrival_s", "ttft_s", "e2e_s", "prompt_tokens",
@@ -133,7 +132,7 @@ def fill(columns: Columns, spans: list[Found], counts: InputCounts, prompts: Pro
 
     present = {name for span in spans for name in span.attributes}
 
-    def parse(convert: Callable[[Any], T], names: tuple[str, ...]) -> list[T] | list[None]:
+    def parse(convert: Callable[[Any], Any], names: tuple[str, ...]) -> list[Any]:
         known = tuple(name for name in names if name in present)
         if not known:
             return [None] * len(spans)
@@ -152,21 +151,22 @@ def fill(columns: Columns, spans: list[Found], counts: InputCounts, prompts: Pro
     providers = parse(_otlp.text, _PROVIDER)
     outputs, cached, written = (parse(_otlp.whole, names) for names in (_OUTPUT, _CACHED, _WRITTEN))
     usages = [
-        Usage(*numbers, emitter=f"{provider} {span.scope}")
-        for *numbers, provider, span in zip(
-            parse(_otlp.whole, _INPUT), outputs, cached, written, [0] * len(spans),
-            parse(_otlp.whole, _TOTAL), providers, spans, strict=True,
+        Usage(input, output, hit, new, total=total, emitter=f"{provider} {span.scope}")
+        for input, output, hit, new, total, provider, span in zip(
+            parse(_otlp.whole, _INPUT), outputs, cached, written, parse(_otlp.whole, _TOTAL), providers,
+            spans, strict=True,
         )
     ]  # fmt: skip
-    for column, values, names in (
+    counted: list[tuple[str, list[int | None], tuple[str, ...]]] = [
         ("prompt_tokens", counts.whole_prompts(usages), _INPUT),
         ("output_tokens", outputs, _OUTPUT),
         ("cached_tokens", cached, _CACHED),
         ("cache_write_tokens", written, _WRITTEN),
         ("reasoning_tokens", parse(_otlp.whole, _REASONING), _REASONING),
         ("max_tokens", parse(_otlp.whole, _MAX_TOKENS), _MAX_TOKENS),
-    ):
-        columns.tokens(column, values, f"$.attributes.{names[0]}")
+    ]
+    for column, values, keys in counted:
+        columns.tokens(column, values, f"$.attributes.{keys[0]}")
     put_status(columns, spans, parse(_otlp.text, _ERROR), parse(_otlp.whole, _HTTP))
     replies = [answer_of(raw) for raw in columns.parse(_reply, spans, f"$.attributes.{_REPLY[0]}")]
     reasons = parse(_otlp.texts, _FINISH)
