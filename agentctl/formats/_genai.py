@@ -26,7 +26,6 @@ from agentctl.formats._otlp import Found
 from agentctl.formats._usage import InputCounts, Usage
 from agentctl.formats.base import Reading
 
-
 CARRIES = (
     "request_id", "session_id", "tenant", "model", "arrival_s", "ttft_s", "e2e_s", "prompt_tokens",
     "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "max_tokens", "status",
