@@ -167,6 +167,7 @@ class Texts:
             above = int(self.messages.parent[last])
             self._recent.keep(above, message, last)
             last = above
+        self._recent.keep_run(messages, tip, n_known + len(rest))
         return tip, n_known + len(rest)
 
     def _walk(self, root: _Root, node: int, messages: Sequence[bytes]) -> int:

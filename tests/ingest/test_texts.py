@@ -19,7 +19,7 @@ content = st.sampled_from(["", "hi", "}", '"}', "x" * 64, "y" * 200, "\\", "é \
 message = st.builds(
     lambda role, text: {"role": role, "content": text}, st.sampled_from(["user", "assistant"]), content
 )
-conversation = st.lists(message, max_size=5)
+conversation = st.lists(message, max_size=7)
 
 
 def raw(messages, **style) -> list[bytes]:
@@ -68,8 +68,14 @@ def test_hashes_are_those_of_hashlib_over_the_pieces(prompts, tools_first):
         assert int(texts.messages.hash[nodes[0]]) == parent
 
 
-@settings(max_examples=100)
-@given(st.lists(conversation, max_size=12), st.sampled_from([(", ", ": "), (",", ":"), (" ,\n ", ":")]))
+ALIKE = [{"role": "user", "content": text} for text in ("a", "a" * 99, "a" * 99 + "}", 'a"}, {"')]
+alike = st.lists(st.sampled_from(ALIKE), max_size=8)  # conversations that part late and meet again
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(conversation | alike, max_size=25), st.sampled_from([(", ", ": "), (",", ":"), (" ,\n ", ":")])
+)
 def test_an_array_gives_what_its_messages_one_by_one_give(prompts, separators):
     one_by_one, arrays = Texts(options()), Texts(options())
     for messages in prompts:
