@@ -7,10 +7,10 @@
 `batch` holds [tokens computed before, tokens computed now, 1 if prefill else 0] of each request; the totals
 of the second form do instead, with decode_context and prefill_context where they are known, else kv_tokens
 (KV in use after the step was scheduled). Optional: wait_s (time in which the engine's thread had no core),
-engine. Durations and times in other units say so in their name: duration_ms, time_us, wait_ms. Also known by their
-names: the columns of Dynamo's ForwardPassMetrics v1 (dynamo.common.forward_pass_metrics; its idle heartbeats
-are no steps) and of AIConfigurator's iteration tables, and `prefill_x_ctx` with `prefill_sq_sum`, as the
-latency-aware routing paper's engine logs them.
+engine. Durations and times in other units say so in their name: duration_ms, time_us, wait_ms. Also known by
+their names: the columns of Dynamo's ForwardPassMetrics v1 (dynamo.common.forward_pass_metrics; its idle
+heartbeats are no steps) and of AIConfigurator's iteration tables, and `prefill_x_ctx` with `prefill_sq_sum`,
+as the latency-aware routing paper's engine logs them.
 """
 
 from __future__ import annotations

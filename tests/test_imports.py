@@ -15,10 +15,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentctl"
 LAYERS = (
-    {"errors", "schema", "present", "files", "toml"},
+    {"errors", "schema", "present", "files", "toml", "recorders"},
     {"trace", "result"},
     {"formats", "ingest", "analyzers", "estimators"},
-    {"cluster", "profile", "workload", "metrics", "slo", "sim"},
+    {"cluster", "profile", "profile_file", "workload", "metrics", "slo", "sim"},
     {"policies"},
     {
         "analyze",
@@ -33,6 +33,8 @@ LAYERS = (
         "emit",
         "export",
         "export_text",
+        "calibrate",
+        "calibrate_sections",
     },
     {"cli"},
 )
