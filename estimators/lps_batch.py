@@ -131,7 +131,7 @@ def unlimited_response(c: BatchTime, request: MeanRequest, rate: float) -> Estim
     distribution; stable below 1/s requests per second. It counts the request's own prefill, so that an idle
     engine answers in the right time. Played step by step, responses are within 3 % of it up to half load and
     4 % above at 80 %; where prefill is two thirds of the work 9 % and 15 % above, since a request also waits
-    for the end of the step in which it arrives, which only lps_ttft.py counts.
+    for the end of the step in which it arrives and prefill comes in lumps: lps_steps.py counts both.
     """
     check_rate(rate)
     seconds = request_seconds(c, request)
