@@ -87,9 +87,7 @@ def _read(path: Path, n_layers: int | None, renamed: Mapping[str, str], inputs: 
             "holds no steps", place=name,
             expected="JSON lines, CSV with a header, SGLang's batch lines, or a folder of kernel tables",
         )  # fmt: skip
-    table = step_rows.csv_columns(text, name)
-    table = {renamed.get(key, key): values for key, values in table.items()}
-    return step_rows.from_columns(table, name, "named columns")
+    return step_rows.from_columns(step_rows.csv_columns(text, name, renamed), name, "named columns")
 
 
 def _text(path: Path, inputs: dict[str, str]) -> bytes:

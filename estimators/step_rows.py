@@ -82,8 +82,8 @@ def json_rows(text: bytes, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def csv_columns(text: bytes, name: str) -> dict[str, Floats]:
-    """Numbers by column; raises InputError for a cell that is none."""
+def csv_columns(text: bytes, name: str, renamed: Mapping[str, str]) -> dict[str, Floats]:
+    """Numbers by column that agentctl knows; raises InputError for a cell that is none."""
     try:
         frame = pl.read_csv(io.BytesIO(text), infer_schema_length=None)
     except pl.exceptions.PolarsError as error:
@@ -92,12 +92,20 @@ def csv_columns(text: bytes, name: str) -> dict[str, Floats]:
             place=name,
             hint="it may have been cut off: copy it again, or delete its last line",
         ) from error
-    texts = [column for column in frame.columns if not frame[column].dtype.is_numeric()]
-    wanted = [column for column in texts if column in known_names()]
-    if wanted:
-        raise InputError(f"column {wanted[0]} holds text", place=name, expected="numbers")
-    return {column: frame[column].cast(pl.Float64).fill_null(np.nan).to_numpy() for column in frame.columns
-            if column not in texts}  # fmt: skip
+    return {
+        renamed.get(column, column): _cells(frame[column], f"{name}: column {column}")
+        for column in frame.columns
+        if column in known_names() | set(renamed)
+    }
+
+
+def _cells(cells: pl.Series, place: str) -> Floats:
+    """Numbers, an empty cell as NaN; raises InputError with the line of a cell that is no number."""
+    numbers = cells.cast(pl.Float64, strict=False)
+    wrong = (numbers.is_null() & cells.is_not_null()).arg_true()
+    if len(wrong):
+        raise InputError("is no number", place=f"{place}, line {wrong[0] + 2}", expected="numbers")
+    return numbers.fill_null(np.nan).to_numpy()
 
 
 def known_names() -> set[str]:

@@ -123,11 +123,11 @@ def checked(steps: Steps, place: str, min_rows: int = MIN_ROWS) -> Steps:
     for name in ("prefill_tokens", "n_prefill", "n_decode", "decode_context", "prefill_context"):
         if (getattr(steps, name) < 0).any():
             raise InputError(f"{name} is negative in some step", place=place, expected="a count >= 0")
-    if len(steps) < min_rows:
+    if len(steps) < max(min_rows, 1):
         raise InputError(
             f"holds {len(steps):,} steps",
             place=place,
-            expected=f"at least {min_rows}",
+            expected=f"at least {max(min_rows, 1)}",
             hint="record for a few minutes under mixed load",
         )
     median = float(np.median(steps.seconds))

@@ -1,0 +1,253 @@
+"""Step logs in every form that engines write, and what is said of those that cannot be used."""
+
+import json
+
+import numpy as np
+import pytest
+
+from agentctl.errors import InputError, UsageError
+from agentctl.estimators.step_logs import read_step_logs
+
+TWO = [[4096, 1, 0], [0, 512, 1]]  # a decode on 4,096 tokens and a fresh chunk of 512
+
+
+def steps_file(folder, rows, name="steps.jsonl"):
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def plain_rows(n=40, **changes):
+    return [
+        {"schema": "agentctl/steps/1", "seconds": 0.03, "prefill_tokens": 512, "n_prefill": 1, "n_decode": 2,
+         "decode_context": 6000, "prefill_context": 100, **changes}
+        for _ in range(n)
+    ]  # fmt: skip
+
+
+def read(*paths, **settings):
+    return read_step_logs(list(paths), **settings)
+
+
+def test_a_composition_becomes_its_sums(tmp_path):
+    rows = [
+        {"schema": "agentctl/steps/1", "time_s": 10 + n, "seconds": 0.03, "batch": TWO} for n in range(60)
+    ]
+    steps = read(steps_file(tmp_path, rows)).steps
+    assert len(steps) == 40  # the first 20 of a log in order of time are warm-up
+    assert steps.prefill_tokens[0] == 512 and steps.n_prefill[0] == 1
+    assert steps.prefill_pairs[0] == 512 * 513 / 2 and steps.prefill_context[0] == 0
+    assert steps.n_decode[0] == 1 and steps.decode_context[0] == 4096
+    assert steps.sequence_tokens[0] == 4097 + 512
+
+
+def test_totals_are_the_same_steps_as_their_composition(tmp_path):
+    rows = [{"seconds": 0.03, "batch": TWO} for _ in range(40)]
+    totals = [
+        {"seconds": 0.03, "prefill_tokens": 512, "n_prefill": 1, "prefill_context": 0, "n_decode": 1,
+         "decode_context": 4096}
+        for _ in range(40)
+    ]  # fmt: skip
+    whole, sums = (
+        read(steps_file(tmp_path, one, f"{n}.jsonl")).steps for n, one in enumerate((rows, totals))
+    )
+    for name in (
+        "prefill_tokens",
+        "n_prefill",
+        "prefill_pairs",
+        "prefill_context",
+        "n_decode",
+        "decode_context",
+    ):
+        assert getattr(whole, name).tolist() == getattr(sums, name).tolist()
+
+
+def test_steps_come_in_order_of_time(tmp_path):
+    rows = [{"time_s": 100 - n, "seconds": 0.01 + n * 1e-4, "batch": TWO} for n in range(40)]
+    steps = read(steps_file(tmp_path, rows), warm_up=0).steps
+    assert (np.diff(steps.time_s) > 0).all() and (np.diff(steps.seconds) < 0).all()
+
+
+def test_steps_that_waited_for_a_core_are_set_aside_and_counted(tmp_path):
+    rows = [{"seconds": 0.01, "wait_s": 0.001 if n < 5 else 0.0, "batch": TWO} for n in range(40)]
+    log = read(steps_file(tmp_path, rows))
+    assert len(log.steps) == 35 and log.read == 40 and log.set_aside["waited for a core"] == 5
+    assert len(read(steps_file(tmp_path, rows), max_wait=0.2).steps) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("duration_ms", 30), ("time_us", 30_000), ("ms", 30), ("wall_time", 0.03), ("step_s", 0.03)],
+)
+def test_a_duration_says_its_unit_in_its_name(tmp_path, name, value):
+    rows = [{key: v for key, v in row.items() if key != "seconds"} | {name: value} for row in plain_rows()]
+    assert read(steps_file(tmp_path, rows)).steps.seconds == pytest.approx(0.03)
+
+
+def test_csv_with_named_columns_and_foreign_names(tmp_path):
+    path = tmp_path / "steps.csv"
+    path.write_text("dur,prefill_tokens,n_decode,decode_context,host\n" + "25,0,3,900,a\n" * 40)
+    log = read(path, renamed={"dur": "duration_ms"})
+    assert log.steps.seconds == pytest.approx(0.025) and log.steps.decode_context[0] == 900
+    assert "one a step is assumed" in log.notes[0]
+
+
+def test_forward_pass_metrics_and_their_heartbeats(tmp_path):
+    scheduled = {
+        "num_prefill_requests": 1, "sum_prefill_tokens": 512, "var_prefill_length": 0.0,
+        "sum_prefill_kv_tokens": 1024, "num_decode_requests": 3, "sum_decode_kv_tokens": 9000,
+        "var_decode_kv_tokens": 1.0,
+    }  # fmt: skip
+    common = {"version": 1, "worker_id": "w", "dp_rank": 0, "queued_requests": {}}
+    rows = [
+        {**common, "counter_id": n, "wall_time": 0.04, "scheduled_requests": scheduled} for n in range(40)
+    ]
+    idle = {**common, "wall_time": 0.0, "scheduled_requests": dict.fromkeys(scheduled, 0)}
+    log = read(steps_file(tmp_path, [*rows, idle]))
+    assert len(log.steps) == 40 and log.formats == ("ForwardPassMetrics",)
+    assert log.steps.prefill_pairs[0] == 512 * 1024 + 512 * 513 / 2
+    assert log.notes == ("1 idle heartbeats are no steps",)
+    with pytest.raises(InputError, match=r"version 2; expected version 1"):
+        read(steps_file(tmp_path, [{**row, "version": 2} for row in rows]))
+
+
+def test_the_routing_papers_step_rows_give_exact_pairs(tmp_path):
+    """prefill_x_ctx = sum p*c and prefill_sq_sum = sum p^2, here of chunks 3 after 10 and 5 after 0."""
+    row = {"duration_ms": 20, "prefill": 8, "decode": 1, "prefill_sq_sum": 34,
+           "prefill_x_processed_ctx_sum": 30, "sum_tokens": 19, "sum_sq_tokens": 200}  # fmt: skip
+    steps = read(steps_file(tmp_path, [row] * 40)).steps
+    assert steps.prefill_pairs[0] == (3 * 10 + 6) + 15
+    assert steps.sequence_squares[0] == 200
+
+
+def test_kv_in_use_stands_for_contexts_and_is_called_rough(tmp_path):
+    row = {"seconds": 0.03, "prefill_tokens": 0, "n_prefill": 0, "n_decode": 4, "kv_tokens": 1004}
+    log = read(steps_file(tmp_path, [row] * 40))
+    assert log.steps.decode_context[0] == 1000 and "rough" in log.notes[0]
+
+
+def sglang_line(second, text):
+    return f"[2026-11-12 09:00:{second:02d} TP0] {text}\n"
+
+
+def test_sglangs_lines_tell_means_of_decodes_and_prefills_in_a_row(tmp_path):
+    prefill = (
+        "Prefill batch, #new-seq: 2, #new-token: 8000, #cached-token: 1000, token usage: 0.31, "
+        "#running-req: 0, #queue-req: {queue}, input throughput (token/s): 16000.00"
+    )
+    decode = (
+        "Decode batch, #running-req: 4, #token: 5000, token usage: 0.42, gen throughput (token/s): 200.00"
+    )
+    lines = [
+        sglang_line(0, prefill.format(queue=3)),
+        sglang_line(1, prefill.format(queue=0)),
+        sglang_line(2, decode),
+    ]
+    path = tmp_path / "server.log"
+    path.write_text("".join(lines * 20))
+    log = read(path, warm_up=0)
+    assert log.formats == ("SGLang batch lines",) and len(log.steps) == 40  # the second prefill tells nothing
+    decodes = log.steps.at(log.steps.n_prefill == 0)
+    assert decodes.seconds == pytest.approx(4 / 200) and decodes.decode_context[0] == 5000
+    assert log.steps.at(log.steps.n_prefill > 0).seconds == pytest.approx(0.5)
+    assert "20 of 60 batch lines do not tell" in log.notes[0]
+
+
+@pytest.mark.parametrize("bad", [-0.01, 0.0, float("nan")])
+def test_a_duration_that_is_none_is_an_error_with_its_place(tmp_path, bad):
+    path = tmp_path / "steps.csv"
+    rows = ["0.03,512,1"] * 40
+    rows[6] = f"{bad},512,1"
+    path.write_text("seconds,prefill_tokens,n_decode\n" + "\n".join(rows) + "\n")
+    with pytest.raises(InputError, match=r"steps.csv: 1 of 40 steps last NaN, zero or negative .* step 7"):
+        read(path)
+
+
+def test_a_unit_of_time_that_cannot_be_is_called_one(tmp_path):
+    with pytest.raises(InputError, match=r"median step lasts 300 s; expected between") as caught:
+        read(steps_file(tmp_path, plain_rows(seconds=300)))  # nanoseconds, milliseconds, who knows
+    assert "duration_ms" in caught.value.hint or "time_ms" in caught.value.hint
+
+
+def test_a_log_that_was_cut_off_says_where(tmp_path):
+    path = steps_file(tmp_path, plain_rows())
+    path.write_text(path.read_text()[:-30])
+    with pytest.raises(InputError, match=r"steps.jsonl:40: is no JSON object") as caught:
+        read(path)
+    assert "cut off" in caught.value.hint
+
+
+def test_a_csv_that_was_cut_off_says_so(tmp_path):
+    path = tmp_path / "steps.csv"
+    path.write_text("seconds,prefill_tokens,n_decode\n" + "0.03,512,1\n" * 40 + "0.0")
+    with pytest.raises(InputError):
+        read(path)
+
+
+def test_a_cell_that_is_no_number_says_its_line(tmp_path):
+    path = tmp_path / "steps.csv"
+    path.write_text("seconds,prefill_tokens,n_decode\n" + "0.03,512,1\n" * 40 + "oops,512,1\n")
+    with pytest.raises(InputError, match=r"steps.csv: column seconds, line 42: is no number"):
+        read(path)
+
+
+def test_too_few_steps_ask_for_more(tmp_path):
+    with pytest.raises(InputError, match=r"holds 12 steps; expected at least 30"):
+        read(steps_file(tmp_path, plain_rows(12)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prefill_tokens": 1, "n_decode": 1}] * 40, "does not say how long a step took"),
+        ([{"seconds": 0.1, "n_decode": 1}] * 40, "does not say prefill_tokens of every step"),
+        ([{"seconds": 0.1, "prefill_tokens": 1}] * 40, "does not say n_decode of every step"),
+        ([{"seconds": "0.1", "prefill_tokens": 1, "n_decode": 1}] * 40, "seconds is of type str"),
+        ([{"seconds": 0.1, "batch": []}] * 40, "names no request"),
+        ([{"seconds": 0.1, "batch": [[1, -2, 0]]}] * 40, "not three whole numbers"),
+        (plain_rows(n_decode=-1), "n_decode is negative"),
+        ([*plain_rows(engine=0), *plain_rows(engine=1)], "steps of 2 engines"),
+    ],
+)
+def test_rows_that_cannot_be_used_say_why(tmp_path, rows, message):
+    with pytest.raises(InputError, match=message):
+        read(steps_file(tmp_path, rows))
+
+
+def test_what_is_no_step_log_says_what_is_expected(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing here\n")
+    with pytest.raises(InputError, match=r"notes.txt: holds no steps; expected JSON lines, CSV"):
+        read(path)
+    with pytest.raises(InputError, match=r"is a folder without attention.csv"):
+        read(tmp_path)
+
+
+def kernel_folder(folder, *, cut=0):
+    attention = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
+    attention += "".join(f"{p},{k},{n},{c},{10 + n}\n" for p in (0, 64) for k in (0, 32) for n in range(1, 6)
+                         for c in (16, 32, 64))  # fmt: skip
+    (folder / "attention.csv").write_text(attention[: len(attention) - cut])
+    (folder / "dense.csv").write_text(
+        "layer,tokens,time_us\nqkv_proj,1,10\nqkv_proj,101,110\nlayernorm,1,1\nlayernorm,101,1\n"
+        "embedding,1,5\nembedding,101,5\n"
+    )
+    (folder / "per_sequence.csv").write_text("layer,sequences,time_us\nlm_head,1,100\nlm_head,9,100\n")
+    return folder
+
+
+def test_kernels_are_put_together_layer_by_layer(tmp_path):
+    """The first row: 1 decode: 2 layers of (attention 11 + qkv 10 + 2 norms of 1), embedding 5, head 100."""
+    log = read(kernel_folder(tmp_path), n_layers=2)
+    assert log.steps.seconds[0] * 1e6 == pytest.approx(2 * (11 + 10 + 2) + 5 + 100)
+    assert set(log.inputs) == {"attention.csv", "dense.csv", "per_sequence.csv"}
+
+
+def test_kernels_need_the_number_of_layers(tmp_path):
+    with pytest.raises(UsageError, match="kernel tables hold one layer"):
+        read(kernel_folder(tmp_path))
+
+
+def test_a_kernel_table_that_was_cut_off_says_so(tmp_path):
+    with pytest.raises(InputError, match=r"attention.csv:61: a cell is no number"):
+        read(kernel_folder(tmp_path, cut=4), n_layers=2)
