@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from agentctl.errors import UsageError
 from agentctl.estimators.batch_time import BatchTime, chunk_pairs
 from agentctl.estimators.lps import Estimate, Lps, check_rate, unstable
@@ -93,12 +95,12 @@ def from_batch_time(
     chunks = n_chunks(request, step_tokens)
     steps = chunks + request.output - 1
     at_prompt = chunks / steps
-    capacity = []
-    for n in range(1, (limit or MOST_RESIDENTS) + 1):
-        mixed = 1 - (1 - at_prompt) ** (n - 1)
-        gpu = c.b0 + n * request_seconds(c, request, chunks, mixed) / steps
-        capacity.append(n / max(gpu, c.h0 + c.h_seq * n))
-    return Lps(steps, tuple(capacity), limit, request.scv)
+    n = np.arange(1, (limit or MOST_RESIDENTS) + 1)
+    mixed = 1 - (1 - at_prompt) ** (n - 1)
+    alone, beside = (request_seconds(c, request, chunks, share) for share in (0, 1))
+    gpu = c.b0 + n * (alone + mixed * (beside - alone)) / steps
+    capacity = n / np.maximum(gpu, c.h0 + c.h_seq * n)
+    return Lps(steps, tuple(capacity.tolist()), limit, request.scv)
 
 
 def n_chunks(request: MeanRequest, step_tokens: int | None) -> int:

@@ -34,10 +34,15 @@ from agentctl.estimators.lps_batch import (
     prefill_seconds,
 )
 
+MOST_IN_SERVICE = 1e6
+
 
 @dataclass(frozen=True)
 class StepMeans:
-    """Mean seconds to the first token and until done, mean number in service; None when overloaded."""
+    """Mean seconds to the first token and until done, mean number in service; None when not known.
+
+    stable is False for an overloaded engine. caveats: where the method is poor, or why there is no number.
+    """
 
     stable: bool
     ttft: float | None = None
@@ -77,16 +82,17 @@ class _Engine:
     def rest(self, decodes: float) -> float:
         """Seconds from the first token to the last."""
         mean = self.step(decodes) / (1 - self.p)
+        longer = max(0.0, self.own(decodes) / self.chunks - mean)
         on = self.p * (1 - 1 / self.request.output)
-        return (self.request.output - 1) * mean + on / (1 - on) * (self.own(decodes) - self.chunks * mean)
+        return (self.request.output - 1) * mean + on / (1 - on) * longer
 
     def decodes(self, residents: float) -> float:
         """Those of them that are not at their prompt."""
         further = self.request.output - 1
         return residents * further / (further + self.chunks)
 
-    def residents(self) -> float:
-        """The number in service whose steps keep just as many in service."""
+    def residents(self) -> float | None:
+        """The number in service whose steps keep just as many in service; None when there is none."""
 
         def too_many(others: float) -> float:
             decodes = self.decodes(others)
@@ -95,6 +101,8 @@ class _Engine:
         above = 1.0
         while too_many(above) < 0:
             above *= 2
+            if above > MOST_IN_SERVICE:
+                return None
         return float(brentq(too_many, 0, above))
 
 
@@ -121,6 +129,8 @@ def step_means(
     chunks = n_chunks(request, step_tokens)
     engine = _Engine(c, request, rate, chunks, prefill_seconds(c, request, chunks), prefill_scv)
     residents = engine.residents()
+    if residents is None:
+        return StepMeans(stable=True, caveats=("too close to saturation for means of steps",))
     if limit is not None:
         residents = min(residents, limit)
     decodes = engine.decodes(residents)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.continuous_batching import Steps, continuous_batching
 
@@ -103,6 +103,22 @@ def test_more_load_takes_longer(load, more):
     assert high.ttft > low.ttft
     assert high.response > low.response
     assert high.residents > low.residents
+
+
+@given(
+    st.floats(0.5, 0.999),
+    st.floats(0, 0.2),
+    st.floats(1, 300),
+    st.none() | st.integers(1, 300),
+    st.integers(50, 2000),
+)
+@settings(max_examples=50)
+def test_near_saturation_there_is_an_answer_or_a_reason(load, prefill_s, output, limit, step_tokens):
+    c, request = engine(prefill_s), MeanRequest(1000, output)
+    model = from_batch_time(c, request, limit, step_tokens)
+    found = step_means(c, request, load * model.saturation_rate, limit, step_tokens)
+    assert found.stable
+    assert found.caveats if found.response is None else found.response >= found.ttft > 0
 
 
 def test_an_overloaded_engine_has_no_means():
