@@ -109,9 +109,18 @@ class Request:
 
     @property
     def session_id(self) -> str | int | None:
+        named = self._session_in_body
+        return self.session if named is None else named
+
+    @property
+    def is_named_by_header(self) -> bool:
+        return self._session_in_body is None and self.session not in (None, "")
+
+    @property
+    def _session_in_body(self) -> str | int | None:
         sent = self.sent
         of_params = sent.session_params.id if isinstance(sent.session_params, SessionParams) else None
-        named = (of_params, sent.session_id, sent.conversation_id, sent.routing_key, self.session)
+        named = (of_params, sent.session_id, sent.conversation_id, sent.routing_key)
         return next((name for name in named if name not in (None, "")), None)
 
     @property
@@ -187,6 +196,7 @@ def batch(reading: Reading, chunk: Chunk | None, requests: Sequence[Request]) ->
     columns.text("request_id", ids)
     columns.text("join_id", [bare_id(id) for id in ids])
     columns.text("session_id", [r.session_id for r in requests])
+    columns.put("session_header", [True if r.is_named_by_header else None for r in requests])
     columns.text("instance", [None if meta.dp_rank is None else f"dp{meta.dp_rank}" for meta in metas])
     columns.put("stream", [r.sent.stream for r in requests])
     priorities = [r.sent.priority for r in requests]
@@ -213,7 +223,10 @@ def _put_ends(columns: Columns, requests: Sequence[Request]) -> None:
     codes = [reason.status_code for reason in reasons]
     columns.put("status", [_status(reason) or r.status for reason, r in zip(reasons, requests, strict=True)])
     columns.put("http_status", [code if code and 100 <= code <= 599 else None for code in codes])
-    columns.text("finish_reason", [None if reason.type == "abort" else reason.type for reason in reasons])
+    said = [None if reason.type == "abort" else reason.type for reason in reasons]
+    columns.text("finish_reason", said)
+    # Calls are found in the text by the API server, after the engine said how it stopped.
+    columns.put("hides_calls", [True if reason == "stop" else None for reason in said])
 
 
 def _status(reason: FinishReason) -> str | None:

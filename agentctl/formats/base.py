@@ -73,6 +73,7 @@ TRANSPORT = {
     "parent_agent_line": "string",  # ... and of the one that started it (see ingest/agent_lines.py)
     "is_resumed": "bool",  # the format says that the first prompt already holds a conversation
     "join_id": "string",  # what the logs of one request have in common (x-request-id), for --join
+    "hides_calls": "bool",  # its finish_reason "stop" may have come with tool calls, too
     "session_header": "bool",  # session_id came in a header of the request
     "is_response_link": "bool",  # parent_link is a previous_response_id
     "reply_hash": "int64",  # of the node that its answer would be after its prompt, halved (made by ingest)

@@ -248,10 +248,13 @@ def _turns(
 
 
 def _stops(said: NDArray[np.int8], reason: NDArray[np.int64], rows: Rows) -> NDArray[np.int8]:
-    """What comes after each answer: its finish reason says it, or without one the calls that it holds."""
+    """What comes after each answer: its finish reason says it, or, where that says nothing, the calls that it
+    holds. Engines that only generate text stop at a tool call as at the end of a turn.
+    """
     calls = rows.ints("n_tool_calls_out")
     by_calls = np.where(calls > 0, TOOL, USER)
-    return np.where((reason < 0) & (calls >= 0), by_calls, said).astype(np.int8)
+    silent = (reason < 0) | (rows.flags("hides_calls") & (said == USER))
+    return np.where(silent, np.where(calls >= 0, by_calls, -1), said).astype(np.int8)
 
 
 def _turn_indicator(

@@ -90,7 +90,7 @@ def write_events(path: Path, spools: Iterable[tuple[str, Path]], time_origin_ns:
     ) as writer:
         for start in range(0, order.size, _ROW_GROUP):
             part = table.take(pa.array(order[start : start + _ROW_GROUP])).combine_chunks()
-            since = pc.subtract(part["ts_ns"], time_origin_ns).cast(pa.float64())
+            since = pc.subtract(part["ts_ns"], time_origin_ns).cast(pa.float64(), safe=False)
             columns = {"ts_s": pc.divide(since, _NS)} | {name: part[name] for name in part.schema.names}
             arrays = []
             for field in EVENTS:

@@ -25,6 +25,7 @@ from agentctl.ingest.read import FileReport, column_type
 from agentctl.ingest.session_ids import ENOUGH_IDS, MAX_SINGLE_SHARE
 
 _BATCH = 1 << 16
+_ZONE = 600.0  # s; no queue before an engine holds nearly every request so long, and zones differ by more
 _APART = 0.005  # s; arrivals are rounded to 1 ms in some logs, and written a little late in others
 
 
@@ -169,13 +170,24 @@ def _clock_offsets(matches: Matches, arrival: I64, files: I64, names: list[str])
 
 
 def _clock_warnings(offsets: list[dict[str, Any]], resolution: dict[str, float]) -> list[str]:
-    """Pairs whose clocks differ by more than the times of the inner log are cut by."""
-    return [
+    """Pairs whose clocks differ by more than the times of the inner log are cut by, or by a zone."""
+    early = [
         f"{one['before']:,} of {one['requests']:,} requests arrive in {one['inner']} before they do in "
-        f"{one['outer']}, by {-one['median']:.3g} s in the median: the clocks differ; no time is shifted"
+        f"{one['outer']}, by {_seconds(-one['median'])} in the median: the clocks differ; no time is shifted"
         for one in offsets
         if one["median"] < -_APART - resolution[one["inner"]]
     ]
+    late = [
+        f"{one['requests']:,} requests arrive in {one['inner']} {_seconds(one['median'])} after they do in "
+        f"{one['outer']}, in the median: clocks or zones differ (--timezone, --year); no time is shifted"
+        for one in offsets
+        if one["p5"] > _ZONE
+    ]
+    return early + late
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"
 
 
 def _session_layers(table: pa.Table, layer: I64, n_layers: int) -> list[int]:

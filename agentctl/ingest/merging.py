@@ -42,6 +42,7 @@ _ORDER = {
 _SESSION = ("session_id", "session_header", "agent_line", "parent_agent_line", "agent_path")
 _BUNDLES = (
     ("tip_node", "n_blocks", "block_tokens", "message_node", "unit_node", "reply_hash"),
+    ("finish_reason", "hides_calls"),
     ("link", "parent_link", "previous_link", "spawn_link", "is_response_link"),
     _SESSION,
 )  # fmt: skip

@@ -23,7 +23,7 @@ IN_THE_DATASET = {
 }  # fmt: skip
 BESIDE_THE_DATASET = {
     "source_row", "chain", "n_blocks", "link", "spawn_link", "join_id", "unit_node", "session_header",
-    "is_response_link", "reply_hash",
+    "is_response_link", "hides_calls", "reply_hash",
 }  # fmt: skip
 FROM_PROMPTS = {"n_messages", "n_assistant", "n_tools", "cache_group"}  # counted by ingest
 

@@ -74,6 +74,8 @@ def test_the_request_log_in_a_dataset(ingested, data, truth):
     assert errors["prompt_tokens"].null_count() == errors["e2e_s"].null_count() == errors.height == 5
     (warning,) = report.document["warnings"]
     assert "5 requests were received and have no end" in warning
+    assert requests["session_source"].unique().to_list() == ["header"]
+    assert set(requests["gap_kind"].drop_nulls()) == {"unknown", "retry"}  # "stop" ends tool calls, too
 
 
 def test_exported_metrics_in_a_dataset(ingested, data, served):
@@ -92,7 +94,7 @@ def test_exported_metrics_in_a_dataset(ingested, data, served):
 def test_both_logs_say_the_same_of_the_requests_that_they_share(read, data):
     log, metrics = read(data / LOG), read(data / METRICS)
     of = {row["request_id"]: row for row in log.rows}
-    same = set(metrics.rows[0]) - {"source_row", "session_id", "chain"}
+    same = set(metrics.rows[0]) - {"source_row", "session_id", "session_header", "chain"}
     for row in metrics.rows:
         assert {name: row[name] for name in same} == {name: of[row["request_id"]][name] for name in same}
 

@@ -44,6 +44,13 @@ def test_an_impossible_time_is_no_event(tmp_path):
     assert events.n == 1
 
 
+def test_events_may_lie_years_from_the_first_request(tmp_path):
+    year = 365 * 86_400
+    spool(tmp_path / "a", [(year * 10**9 + 500_000_000, {"running": 1})])
+    write_events(tmp_path / "out", [("A", tmp_path / "a")], time_origin_ns=4 * year * 10**9)
+    assert pq.read_table(tmp_path / "out")["ts_s"].to_pylist() == [0.5 - 3 * year]
+
+
 def test_a_file_without_events_leaves_no_spool(tmp_path):
     events = Events(tmp_path / "a")
     events.close()

@@ -202,6 +202,15 @@ def test_a_clock_that_is_behind_is_reported_and_shifts_nothing(tmp_path):
     assert {row["arrival_ns"] for row in rows_of(reports)} == {row["arrival_ns"] for row in outer}
 
 
+def test_a_clock_of_another_zone_is_reported_though_it_is_late(tmp_path):
+    outer = [{"join_id": str(k), "arrival_ns": (100 + k) * 10**9} for k in range(5)]
+    for late_s, warned in ((30, []), (18_000, ["5 requests arrive in e 18,000 s after they do in g"])):
+        inner = [row | {"arrival_ns": row["arrival_ns"] + late_s * 10**9} for row in outer]
+        logs = [Log("g", "gateway", "envoy", outer), Log("e", "engine", "vllm_text", inner)]
+        warnings = join_files([report_of(log, tmp_path) for log in logs], "id", keep_unmatched=True).warnings
+        assert [text.split(", in the median")[0] for text in warnings] == warned
+
+
 def test_ids_that_hardly_ever_come_twice_are_no_sessions_while_another_log_has_them(tmp_path):
     rows = [{"join_id": str(k), "arrival_ns": k} for k in range(20)]
     made_up = [row | {"session_id": f"made-up-{k}"} for k, row in enumerate(rows)]
