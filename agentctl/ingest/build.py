@@ -8,11 +8,13 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from agentctl import __version__
 from agentctl.errors import InputError, UsageError
@@ -68,7 +70,7 @@ def ingest(
         check_raw_lines(options.quarantine_raw, paths, output)
     hashing = options.hash_options(output)
     quarantine_path = output.parent / f"{output.name.removesuffix('.trace')}.quarantine.jsonl"
-    with atomic_folder(output, mark=META_FILE, force=options.force) as folder:
+    with atomic_folder(output, mark=META_FILE, force=options.force) as folder, _returned_memory():
         spool = folder / "spool"
         spool.mkdir()
         reports, trie, texts = _read_all(paths, options, hashing, spool, progress)
@@ -91,6 +93,17 @@ def ingest(
     if not any(report.quarantine.count for report in reports):
         quarantine_path.unlink(missing_ok=True)
     return IngestReport(open_trace(output), {**document, "schema": "agentctl/ingest/1"}, describe(document))
+
+
+@contextmanager
+def _returned_memory() -> Iterator[None]:
+    """Arrow's own pool keeps what it once had, some 20 MB here; malloc gives it to whoever comes next."""
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 def _check_paths(paths: list[str]) -> None:

@@ -54,8 +54,7 @@ def place(pieces: Pieces, prompt: NDArray[np.int64], block_tokens: int, default_
     default_size: bytes (or units of whatever `sizes` counts) a token, where no row knows its tokens
     """
     tips, prompt = pieces.tips.copy(), prompt.copy()
-    lengths = _lengths(pieces.parent, pieces.sizes)
-    of_row = np.where(tips == UNKNOWN_TIP, 0, lengths[np.where(tips == UNKNOWN_TIP, 0, tips)])
+    of_row = _lengths(pieces.parent, pieces.sizes)[np.where(tips == UNKNOWN_TIP, 0, tips)]
     absurd = (tips != UNKNOWN_TIP) & (prompt > _MAX_TOKENS_PER_BYTE * of_row + _SLACK_TOKENS)
     tips[absurd] = UNKNOWN_TIP
     reported = (tips != UNKNOWN_TIP) & (prompt >= 0)
@@ -177,8 +176,9 @@ def _read_off(hash_, tips, ends, block_tokens, n_blocks, last, parent, block_has
     those that it has more hang below the last one, in a chain of the piece's own.
     """
     n_regular = n
-    follower = np.zeros(parent.size, dtype=np.uint32)  # of an extra block, the next one
-    extra = np.zeros(ends.size, dtype=np.uint32)  # by piece, its first extra block
+    n_extra = parent.size - 1 - n_regular
+    follower = np.zeros(n_extra + 1, dtype=np.uint32)  # of an extra block, the next one
+    extra = np.zeros(ends.size if n_extra else 1, dtype=np.uint32)  # by piece, its first extra block
     for row in range(tips.size):
         if tips[row] == UNKNOWN_TIP:
             continue
@@ -190,14 +190,14 @@ def _read_off(hash_, tips, ends, block_tokens, n_blocks, last, parent, block_has
             k -= 1
         while k < n_blocks[row]:
             k += 1
-            known = follower[block] if block > n_regular else extra[piece]
+            known = follower[block - n_regular] if block > n_regular else extra[piece]
             if known == 0:
                 n += 1
                 known = n
                 parent[n] = block
                 block_hash[n] = mix(hash_[piece] + np.uint64(k))
                 if block > n_regular:
-                    follower[block] = n
+                    follower[block - n_regular] = n
                 else:
                     extra[piece] = n
             block = known
