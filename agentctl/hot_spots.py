@@ -145,9 +145,10 @@ def _prefixes(
     """The prefixes that brought the most, heaviest first. Each is named by the request that had it first."""
     requests = outcome.workload.requests
     n_blocks = requests.prompt_tokens // block_tokens
+    request, line, reached = _paths(content, members, n_blocks)
     result = []
     for prefix in heavy_prefixes(content, members, n_blocks, requests.session, work):
-        some = np.array([r for r in members if _has(content, r, int(n_blocks[r]), prefix)])
+        some = np.unique(request[(line == prefix.line) & (reached >= prefix.length)])
         length = prefix.blocks * block_tokens
         lacked = np.maximum(length - outcome.hit_tokens[some], 0)
         result.append({
@@ -167,17 +168,22 @@ def heavy_prefixes(
     lengths: dict[int, set[int]] = {}  # of a line, where paths end or leave it
     above: dict[int, tuple[Prefix | None, int]] = {}  # what comes before a line, and how many blocks that is
     load: dict[Prefix, float] = {}
+    ends_at: dict[int, Prefix] = {}  # by request
     sessions: dict[Prefix, set[int]] = {}
-    for r in members.tolist():
-        last, before = None, 0
-        for line, length in _path(content, r, int(n_blocks[r])):
-            above.setdefault(line, (last, before))
-            lengths.setdefault(line, set()).add(length)
-            last = Prefix(line, length, before + length)
-            before += length
-        if last is not None:
-            load[last] = load.get(last, 0.0) + float(work[r])
-            sessions.setdefault(last, set()).add(int(session[r]))
+    request, line_of, reached = _paths(content, members, n_blocks)
+    at, last, before = -1, None, 0
+    for r, line, length in zip(request.tolist(), line_of.tolist(), reached.tolist(), strict=True):
+        if r != at:
+            at, last, before = r, None, 0
+        if line not in above:
+            above[line], lengths[line] = (last, before), set()
+        lengths[line].add(length)
+        before += length
+        last = Prefix(line, length, before)
+        ends_at[r] = last
+    for r, node in ends_at.items():
+        load[node] = load.get(node, 0.0) + float(work[r])
+        sessions.setdefault(node, set()).add(int(session[r]))
     nodes, parent = [], {}
     for line, ends in lengths.items():
         up, before = above[line]
@@ -196,22 +202,18 @@ def heavy_prefixes(
     return heavy
 
 
-def _path(content: Content, r: int, n_blocks: int) -> list[tuple[int, int]]:
-    """(line, length) of the ranges of r's first `n_blocks` blocks."""
-    found, left = [], n_blocks
-    for at in range(content.start[r], content.start[r + 1]):
-        if left <= 0:
-            break
-        length = min(int(content.length[at]), left)
-        found.append((int(content.line[at]), length))
-        left -= length
-    return found
-
-
-def _has(content: Content, r: int, n_blocks: int, prefix: Prefix) -> bool:
-    return any(
-        line == prefix.line and length >= prefix.length for line, length in _path(content, r, n_blocks)
-    )
+def _paths(content: Content, members: Ints, n_blocks: Ints) -> tuple[Ints, Ints, Ints]:
+    """(request, line, length) of the ranges of each member's first `n_blocks` blocks, member by member."""
+    count = content.start[members + 1] - content.start[members]
+    first = np.cumsum(count) - count  # of each member, among all that follow
+    request = np.repeat(members, count)
+    at = np.arange(request.size) + np.repeat(content.start[members] - first, count)
+    length = content.length[at].astype(np.int64)
+    before = np.cumsum(length) - length
+    before -= np.repeat(before[np.minimum(first, max(at.size - 1, 0))], count) if at.size else 0
+    length = np.minimum(length, n_blocks[request] - before)
+    is_in = length > 0
+    return request[is_in], content.line[at][is_in].astype(np.int64), length[is_in]
 
 
 def _first_with(content: Content, prefix: Prefix) -> int:

@@ -10,22 +10,26 @@ weka      the public Claude Code captures (--weka weka_traces.jsonl.zst) on 16 e
 million   a million requests: wall seconds and peak memory, also with an empty store of workloads. Bars: 10 s;
           2 KB a request above 250 MB
 
-Requests/s are the slope (n2 - n1) / (cpu2 - cpu1) of user CPU between two lengths of trace, so that start-up
-and the loading of compiled code do not count; of each length the median of several runs is taken. Start-up is
-2 s and varies by a tenth: on a busy machine more runs are needed, or longer traces.
+Requests/s are slopes (n2 - n1) / (cpu2 - cpu1) of user CPU, so that start-up and the loading of compiled code
+do not count: `replay` between one and several replays of the shorter trace in a process (replay_often.py),
+`command` between two lengths of trace, with every table, metric and file of `agentctl simulate`. The median
+of several runs is taken. Start-up is 2 s and varies by a tenth: on a busy machine more runs are needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 
 from make_agentic_trace import write_trace
-from processes import agentctl, ingested, machine, write_cluster
+from processes import agentctl, ingested, machine, used, write_cluster
 
 BASE_MB = 250
+REPLAYED = 300_000  # requests, in the longer process of `replay`
 
 
 def simulate(trace: Path, cluster: Path, policy: str, replay: str = "timestamps") -> float:
@@ -46,7 +50,17 @@ class Slope:
             write_trace(log, n, rate)
             self.traces.append(ingested(log))
 
-    def requests_per_s(self, policy: str, runs: int) -> float:
+    def replays_per_s(self, policy: str, runs: int) -> float:
+        n = self.sizes[0]
+        often = max(REPLAYED // n, 2)
+        script = Path(__file__).with_name("replay_often.py")
+        command = (sys.executable, script, self.traces[0], self.cluster, policy)
+        used(*command, "1")
+        times = [[used(*command, str(k)).user_s for k in (1, often)] for _ in range(runs)]
+        one, many = (statistics.median(column) for column in zip(*times, strict=True))
+        return n * (often - 1) / (many - one)
+
+    def commands_per_s(self, policy: str, runs: int) -> float:
         for trace in self.traces:
             simulate(trace, self.cluster, policy)  # fills the store; compiles
         times = [[simulate(trace, self.cluster, policy) for trace in self.traces] for _ in range(runs)]
@@ -57,11 +71,16 @@ class Slope:
 def slopes(folder: Path, policies: list[str], parts: list[str], args: argparse.Namespace) -> None:
     small = Slope(folder, 8, 40.0, args.sizes, args.scheduler) if "agentic" in parts else None
     large = Slope(folder, 64, 320.0, args.large_sizes, args.scheduler) if "large" in parts else None
-    print(f"{'policy':32} {'8 engines':>12} {'64 engines':>12}  requests per CPU second")
+    print(f"{'':32} {'8 engines':>23} {'64 engines':>23}  requests per CPU second")
+    print(f"{'policy':32}" + f" {'replay':>11} {'command':>11}" * 2)
     for policy in policies:
-        found = [slope.requests_per_s(policy, args.runs) if slope else 0.0 for slope in (small, large)]
-        growth = f"  CPU a request x {found[0] / found[1]:.2f}" if all(found) else ""
-        print(f"{policy:32} {found[0]:12,.0f} {found[1]:12,.0f}{growth}", flush=True)
+        found = [
+            (slope.replays_per_s(policy, args.runs), slope.commands_per_s(policy, args.runs)) if slope else ()
+            for slope in (small, large)
+        ]
+        growth = f"  CPU a request x {found[0][0] / found[1][0]:.2f}" if all(found) else ""
+        cells = "".join(f" {rate:11,.0f}" for pair in found for rate in pair or (math.nan, math.nan))
+        print(f"{policy:32}{cells}{growth}", flush=True)
 
 
 def weka(folder: Path, log: Path, policy: str, args: argparse.Namespace) -> None:

@@ -119,7 +119,7 @@ def summary(values: Floats) -> Summary:
     if not known.size:
         return Summary(0, None, None, None, None, None)
     at = [float(known[nearest_rank(known.size, percent) - 1]) for percent in (50, 90, 95, 99)]
-    return Summary(known.size, math.fsum(known) / known.size, *at)
+    return Summary(known.size, math.fsum(known.tolist()) / known.size, *at)
 
 
 def nearest_rank(n: int, percent: float) -> int:
