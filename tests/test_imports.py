@@ -35,6 +35,7 @@ LAYERS = (
         "export_text",
         "calibrate",
         "calibrate_sections",
+        "calibrate_prior",
     },
     {"cli"},
 )
@@ -131,7 +132,13 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(tmp_path):
     expected = {str(file.relative_to(ROOT)) for file in MODULES.values()}
     expected |= {
         str(file.relative_to(ROOT))
-        for pattern in ("report/*.css", "report/*.js", "profiles/*.toml", "policies/*.toml")
+        for pattern in (
+            "report/*.css",
+            "report/*.js",
+            "profiles/*.toml",
+            "policies/*.toml",
+            "estimators/*.toml",
+        )
         for file in PACKAGE.glob(pattern)
     }
     assert expected <= set(names)
