@@ -10,7 +10,7 @@ from typing import Any
 from agentctl import __version__
 from agentctl.analyzers.words import number, percent
 from agentctl.errors import UsageError
-from agentctl.estimators.gpus import MIB, Gpu, gpu_named
+from agentctl.estimators.gpus import Gpu, gpu_named
 from agentctl.estimators.model_config import Config, read_config, weights_of
 from agentctl.estimators.model_shape import ModelShape, shape_of
 from agentctl.estimators.prior import BITS, HOST, KV_DTYPES, RESERVE, TYPICAL_BATCH, Prior, Serving, prior_of
@@ -21,6 +21,7 @@ from agentctl.toml import suggestion
 
 NANO = 1e9
 GB = 1e9
+ERROR = (0.067, 0.167)  # tests/estimators/test_prior.py holds them
 MEANING = {
     "b0": "batch: reading the weights, launches",
     "b_prefill": "prefill token",
@@ -155,17 +156,22 @@ def _document(
 
 def _verdict(shape: ModelShape, gpu: Gpu, served: Serving, prior: Prior) -> Section:
     c = prior.batch_time
-    active = shape.active_parameters
+    rate, slow, fast = (_digits(1 / x) for x in (c.b_prefill, *reversed(prior.interval["b_prefill"])))
     sentence = (
-        f"By physics, not measured: {served.tensor_parallel} x {gpu.name} prefill about "
-        f"{1 / c.b_prefill:,.0f} tokens/s, a step takes at least {1e3 * max(c.b0, c.h0):.1f} ms, and "
+        f"By physics, not measured: {served.tensor_parallel} x {gpu.name} prefill about {rate} tokens/s "
+        f"({slow} to {fast}), a step of decodes takes about {1e3 * max(c.b0, c.h0):.1f} ms and more, and "
         f"{prior.kv_blocks * served.block_tokens:,} tokens of KV fit."
     )
     facts = (
         Fact("parameters", shape.parameters, "count"),
-        Fact("active per token", active, "count", "of the experts those that a token goes through"),
-        Fact("weights per GPU", prior.weight_bytes / GB, "", f"GB, in {served.weights}"),
-        Fact("memory per GPU", gpu.memory_mib * MIB / GB, "", "GB, as the driver reports it"),
+        Fact(
+            "active per token",
+            shape.active_parameters,
+            "count",
+            "of the experts those that a token goes through",
+        ),
+        Fact("weights per GPU, GB", prior.weight_bytes / GB, "", f"in {served.weights}"),
+        Fact("memory per GPU, GB", gpu.memory / GB, "", "as the driver reports it"),
         Fact("KV bytes per token", prior.kv_bytes_per_token, "", f"of the engine, in {served.kv}"),
         Fact("KV blocks", prior.kv_blocks, "blocks", "the engine prints the true number at start"),
     )
@@ -189,6 +195,8 @@ def _evidence(shape: ModelShape, prior: Prior) -> tuple[Section, ...]:
         "{:,} to {:,} with more or less".format(*prior.kv_blocks_interval),
         f"the host takes {1e3 * HOST:g} ms of each step: a guess, and hidden by asynchronous scheduling",
         "a chunk of prefill reads its context for nothing beside its attention",
+        f"such priors err by {percent(ERROR[0])} on modelled batches of Qwen3-8B on an H100, by "
+        f"{percent(ERROR[1])} on measured kernels of Llama-3.1-8B on an RTX PRO 6000",
     ]
     if shape.experts:
         said.append(
@@ -201,3 +209,8 @@ def _evidence(shape: ModelShape, prior: Prior) -> tuple[Section, ...]:
 def _short(value: float) -> str:
     """Four digits, without an exponent."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _digits(value: float) -> str:
+    """Three digits and a unit of thousands: 55,300."""
+    return f"{float(f'{value:.3g}'):,.0f}"

@@ -25,7 +25,7 @@ LINK = 0.7  # of one direction's bandwidth, in an all-reduce of large messages: 
 
 HOST = 2e-3  # s; scheduling, input preparation and sampling of one batch on the CPU: a guess
 RESERVE = 2 << 30  # bytes per GPU for activations, CUDA graphs and the sampler: a guess ...
-RESERVE_BAND = (1 << 29, 8 << 30)  # ... since engines report from half to eight GiB
+RESERVE_BAND = (1 << 29, 9 << 30)  # ... since engines report from half to nine GiB
 TYPICAL_BATCH = 32  # tokens whose experts are read in one batch of decodes: a guess that only b0 of MoE needs
 
 # Bits per element, scales included, and what the matrices are multiplied in.
@@ -91,18 +91,13 @@ def prior_of(shape: ModelShape, gpu: Gpu, serving: Serving) -> Prior:
     """Raises UsageError when the heads cannot be split over the GPUs or the model does not fit into them."""
     shape.check_tensor_parallel(serving.tensor_parallel)
     pool = _Pool(shape, gpu, serving)
-    few, typical, all_experts = _experts_read(shape)
-    coefficients = _coefficients(shape, gpu, serving, typical)
+    few, typical, most = (_coefficients(shape, gpu, serving, n) for n in _experts_read(shape))
     band = (SMALL_BAND if shape.parameters < SMALL else BAND) | {"h0": HOST_BAND}
     interval = {
-        name: (getattr(coefficients, name) * low, getattr(coefficients, name) * high)
-        for name, (low, high) in band.items()
+        name: (getattr(few, name) * low, getattr(most, name) * high) for name, (low, high) in band.items()
     }
-    low, high = (_weight_reading(shape, gpu, serving, n) for n in (few, all_experts))
-    middle = _weight_reading(shape, gpu, serving, typical)
-    interval["b0"] = (interval["b0"][0] - middle + low, interval["b0"][1] - middle + high)
     return Prior(
-        coefficients,
+        typical,
         interval,
         pool.weight_bytes,
         math.ceil(shape.kv_elements * BITS[serving.kv] / 8),
