@@ -22,15 +22,18 @@ MOST_RESIDENTS = 4096  # length of the capacity curve of an engine without a lim
 
 @dataclass(frozen=True)
 class MeanRequest:
-    """Mean tokens of a request: prompt, of which `hit` are found in a cache, and output; scv of the output.
+    """Mean tokens of a request: prompt, of which `hit` are found in a cache, and output.
 
-    Raises UsageError unless 0 <= hit < prompt and output >= 1.
+    scv, prompt_scv   squared coefficients of variation of output tokens and of computed prompt tokens
+
+    Raises UsageError unless 0 <= hit < prompt, output >= 1 and the rest is not negative.
     """
 
     prompt: float
     output: float
     hit: float = 0.0
     scv: float = 1.0
+    prompt_scv: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.hit < self.prompt < math.inf:
@@ -39,6 +42,8 @@ class MeanRequest:
             )
         if not 1 <= self.output < math.inf:
             raise UsageError(f"is {self.output}", place="output", expected="at least one token")
+        if not (0 <= self.scv < math.inf and 0 <= self.prompt_scv < math.inf):
+            raise UsageError(f"are {self.scv} and {self.prompt_scv}", place="scvs", expected="0 or more")
 
     @property
     def mean_context(self) -> float:
@@ -62,15 +67,21 @@ class Engine(Protocol):
 
 
 def from_profile(
-    profile: Engine, mean_prompt: float, mean_output: float, mean_hit: float = 0.0, scv: float = 1.0
+    profile: Engine,
+    mean_prompt: float,
+    mean_output: float,
+    mean_hit: float = 0.0,
+    scv: float = 1.0,
+    prompt_scv: float = 0.0,
 ) -> Lps:
     """The queue that one engine of a profile is. Size in steps, capacity in steps per second.
 
     The limit is max_num_seqs or the number of mean contexts that the KV pool holds, whichever is lower
     (blocks that residents share count for each of them); None when both are unknown. `scv` is that of the
-    output tokens. Raises UsageError when one request does not fit.
+    output tokens, `prompt_scv` of the computed ones of prompts. Raises UsageError when one request does not
+    fit.
     """
-    request = MeanRequest(mean_prompt, mean_output, mean_hit, scv)
+    request = MeanRequest(mean_prompt, mean_output, mean_hit, scv, prompt_scv)
     limits = [] if profile.max_num_seqs is None else [profile.max_num_seqs]
     if profile.kv_blocks is not None and profile.block_tokens is not None:
         usable = (profile.kv_blocks - 1) * profile.block_tokens
@@ -123,7 +134,8 @@ def prefill_seconds(c: BatchTime, request: MeanRequest, chunks: int) -> float:
     """GPU seconds that a prompt adds to its steps."""
     computed = request.prompt - request.hit
     past = chunks * request.hit + computed * (chunks - 1) / 2
-    return c.b_prefill * computed + c.b_attention * chunk_pairs(computed, request.hit) + c.b_past * past
+    pairs = chunk_pairs(computed, request.hit) + request.prompt_scv * computed**2 / 2
+    return c.b_prefill * computed + c.b_attention * pairs + c.b_past * past
 
 
 def unlimited_response(c: BatchTime, request: MeanRequest, rate: float) -> Estimate:

@@ -47,6 +47,12 @@ def test_attention_pairs_count_the_hit():
     assert request_seconds(c, MeanRequest(prompt=6, output=1, hit=2)) == 18
 
 
+def test_prompts_that_vary_have_more_pairs():
+    """Prompts of 2 and 6 tokens (mean 4, scv 0.25): 3 and 21 pairs, 12 on average."""
+    c = BatchTime("hinge", b0=1, b_attention=1)
+    assert request_seconds(c, MeanRequest(prompt=4, output=1, prompt_scv=0.25)) == 12
+
+
 @given(st.floats(0.01, 0.97), st.floats(0, 5), st.floats(1, 500))
 def test_the_closed_form_is_the_queue_without_a_limit(load, scv, output):
     request = MeanRequest(1000, output, 200, scv)
@@ -131,7 +137,9 @@ def test_more_than_the_engine_can_compute_has_no_numbers():
     assert (found.stable, found.response) == (False, None)
 
 
-@pytest.mark.parametrize("wrong", [{"hit": 1000}, {"hit": -1}, {"output": 0}, {"prompt": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"hit": 1000}, {"hit": -1}, {"output": 0}, {"prompt": float("nan")}, {"prompt_scv": -1}]
+)
 def test_impossible_requests_are_refused(wrong):
     with pytest.raises(UsageError):
         MeanRequest(**{"prompt": 1000, "output": 10, **wrong})

@@ -51,7 +51,7 @@ class Simulated(NamedTuple):
 @pytest.fixture(scope="module", params=[(1500, 200), (3000, 60)], ids=["mostly decode", "mostly prefill"])
 def run(request, tmp_path_factory) -> Simulated:
     prompt, output = request.param
-    model = from_profile(load_profile(PROFILE), prompt, output)
+    model = from_profile(load_profile(PROFILE), prompt, output, prompt_scv=SCV_PROMPT)
     model = Lps(model.size, model.capacity, PLACES, model.scv)
     rate = LOAD * model.saturation_rate
     random = np.random.default_rng(5)
@@ -66,7 +66,7 @@ def run(request, tmp_path_factory) -> Simulated:
     cluster = parse_cluster(CLUSTER, "c.toml")
     outcome = simulate(compile_workload(trace, "timestamps"), cluster, load_policy("round-robin"))
     assert outcome.done.all()
-    shape = MeanRequest(prompt, output)
+    shape = MeanRequest(prompt, output, prompt_scv=SCV_PROMPT)
     return Simulated(
         shape, model, rate, outcome.arrival_s, outcome.first_token_s, outcome.finish_s, prompts, outputs
     )
@@ -74,7 +74,7 @@ def run(request, tmp_path_factory) -> Simulated:
 
 def test_coefficients_alone_tell_the_means(run):
     c = load_profile(PROFILE).batch_time
-    found = step_means(c, run.request, run.rate, PLACES, prefill_scv=SCV_PROMPT)
+    found = step_means(c, run.request, run.rate, PLACES)
     assert found.ttft == pytest.approx(run.mean(run.first_token), rel=0.1)
     assert found.response == pytest.approx(run.mean(run.finish), rel=0.1)
 

@@ -29,7 +29,7 @@ def play(
     random = np.random.default_rng(11)
     arrivals = np.cumsum(random.exponential(1 / rate, n))
     outputs = random.geometric(1 / request.output, n)
-    share = random.gamma(1 / prefill_scv, prefill_scv, n) if prefill_scv else np.ones(n)
+    share = random.gamma(1 / scv, scv, n) if (scv := request.prompt_scv) else np.ones(n)
     steps = Steps(c.b0, c.b_decode, (c.b_prefill * request.prompt * share).tolist())
     _, first, finish = continuous_batching(arrivals.tolist(), outputs.tolist(), steps, limit)
     return tuple(float((end - arrivals)[n // 10 :].mean()) for end in (first, finish))
@@ -56,16 +56,16 @@ def test_without_prefill_the_time_in_service_is_that_of_processor_sharing(load, 
         assert found.ttft == pytest.approx(1.5 * (7e-3 + 1.5e-4 * decodes), rel=1e-3)
 
 
-@pytest.mark.parametrize("prefill_scv", [0, 0.5])
+@pytest.mark.parametrize("prompt_scv", [0, 0.5])
 @pytest.mark.parametrize(
     ("prefill_s", "output", "load"), [(0.03, 100, 0.5), (0.03, 100, 0.7), (0.03, 20, 0.5), (0.03, 20, 0.8)]
 )
-def test_played_step_by_step_means_are_the_same(prefill_s, output, load, prefill_scv):
+def test_played_step_by_step_means_are_the_same(prefill_s, output, load, prompt_scv):
     """Prefill is twice to ten times a request's decodes; processor sharing alone is up to 15 % too low."""
-    c, request = engine(prefill_s), MeanRequest(1000, output)
+    c, request = engine(prefill_s), MeanRequest(1000, output, prompt_scv=prompt_scv)
     rate = load / request_seconds(c, request)
-    ttft, response = play(c, request, rate, 15_000, prefill_scv=prefill_scv)
-    found = step_means(c, request, rate, prefill_scv=prefill_scv)
+    ttft, response = play(c, request, rate, 15_000)
+    found = step_means(c, request, rate)
     assert found.ttft == pytest.approx(ttft, rel=0.05)
     assert found.response == pytest.approx(response, rel=0.06)
     assert found.caveats == ()
