@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _HEAD = 96  # bytes: past the role, into the text
-_BUDGET = 4 << 20  # bytes of text in each of two generations of messages, and of whole conversations
+_BUDGET = 3 << 20  # bytes of text in each of two generations of messages, and of whole conversations
 _FORK = 2  # messages, system prompt and first question, after which conversations differ
 _MAX_RUNS = 4  # that begin with the same two messages
 _SPACE = b" \t\r\n,"
@@ -28,7 +28,7 @@ class _Known(NamedTuple):
 
 
 class Recent:
-    """Messages by (node above, first bytes). What is not met while 4 MB of others are, is forgotten."""
+    """Messages by (node above, first bytes). What is not met while 3 MB of others are, is forgotten."""
 
     def __init__(self) -> None:
         self._young: dict[tuple[int, bytes], list[_Known]] = {}
