@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentctl.cli.streams import Streams
-from agentctl.errors import UsageError
+from agentctl.errors import AgentctlError, UsageError
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
@@ -28,8 +28,14 @@ def open_input(paths: Sequence[Path], streams: Streams) -> Iterator[Trace]:
 
     with tempfile.TemporaryDirectory(prefix="agentctl-") as folder:
         output = Path(folder) / f"{trace_name(paths[0])}.trace"
-        with streams.progress() as progress:
-            report = ingest(list(paths), output, IngestOptions(), progress=progress)
+        try:
+            with streams.progress() as progress:
+                report = ingest(list(paths), output, IngestOptions(), progress=progress)
+        except AgentctlError as error:
+            if error.hint and error.hint.startswith("--"):  # only ingest has these flags
+                cure = error.hint.split(" (place and reason")[0]  # in a file that goes with the folder
+                error.hint = f"make a dataset first: agentctl ingest LOGS... -o NAME.trace, where {cure}"
+            raise
         streams.note(report.sections[0].sentence)
         yield report.trace
 

@@ -183,3 +183,11 @@ def test_an_empty_policy_is_an_error_and_not_the_default(agentctl, weka):
         assert done.code == 2 and "no" in done.err
     done = agentctl("recommend", weka, "--profile", "h100-qwen3-8b", "--policies", ",")
     assert done.code == 2 and "holds no name" in done.err
+
+
+def test_a_cure_that_only_ingest_has_is_given_as_a_command_of_ingest(agentctl, tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"timestamp": 0, "input_length": 3, "output_length": 1}\n{"times\n')
+    done = agentctl("analyze", tmp_path / "bad.jsonl")
+    assert done.code == 1
+    assert "agentctl ingest LOGS... -o NAME.trace, where --max-bad 1 sets them aside" in done.err
+    assert "quarantine" not in done.err  # that file went with the temporary dataset
