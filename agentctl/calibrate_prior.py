@@ -21,7 +21,8 @@ from agentctl.toml import suggestion
 
 NANO = 1e9
 GB = 1e9
-ERROR = (0.067, 0.167)  # tests/estimators/test_prior.py holds them
+ERROR = (0.067, 0.167)  # MAPE of batches; tests/estimators/test_prior.py holds them
+RUNS = (0.023, 0.122)  # MAPE of requests' durations in measured runs; tests/sim/test_prior_runs.py
 MEANING = {
     "b0": "batch: reading the weights, launches",
     "b_prefill": "prefill token",
@@ -159,7 +160,7 @@ def _verdict(shape: ModelShape, gpu: Gpu, served: Serving, prior: Prior) -> Sect
     rate, slow, fast = (_digits(1 / x) for x in (c.b_prefill, *reversed(prior.interval["b_prefill"])))
     sentence = (
         f"By physics, not measured: {served.tensor_parallel} x {gpu.name} prefill about {rate} tokens/s "
-        f"({slow} to {fast}), a step of decodes takes about {1e3 * max(c.b0, c.h0):.1f} ms and more, and "
+        f"({slow} to {fast}), a step of decodes takes {1e3 * max(c.b0, c.h0):.1f} ms and more, and "
         f"{prior.kv_blocks * served.block_tokens:,} tokens of KV fit."
     )
     facts = (
@@ -197,6 +198,8 @@ def _evidence(shape: ModelShape, prior: Prior) -> tuple[Section, ...]:
         "a chunk of prefill reads its context for nothing beside its attention",
         f"such priors err by {percent(ERROR[0])} on modelled batches of Qwen3-8B on an H100, by "
         f"{percent(ERROR[1])} on measured kernels of Llama-3.1-8B on an RTX PRO 6000",
+        f"in measured runs on that GPU the time of a request errs by {percent(RUNS[0])} (Llama-3.1-8B), and "
+        f"by {percent(RUNS[1])} with experts (Qwen3-30B-A3B)",
     ]
     if shape.experts:
         said.append(

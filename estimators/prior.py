@@ -197,7 +197,7 @@ def _warnings(shape: ModelShape, gpu: Gpu, serving: Serving) -> list[str]:
     warnings = []
     if unseen:
         warnings.append(
-            f"not compared with a measured engine: {', '.join(unseen)}; the intervals may be too narrow"
+            f"coefficients not compared with a measured engine's: {', '.join(unseen)}; the intervals may be too narrow"
         )
     _, computed = gpu.flops(COMPUTED[serving.weights])
     if computed != COMPUTED[serving.weights]:

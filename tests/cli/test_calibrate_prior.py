@@ -90,3 +90,10 @@ def test_a_profile_in_use_is_kept(agentctl, config, tmp_path):
     done = agentctl("calibrate", "prior", "--model", "gone.json", "--gpu", "h100-sxm", "-o", "p.toml")
     assert (done.code, (tmp_path / "p.toml").read_text()) == (1, "mine")
     assert done.err.startswith("error: p.toml: already exists")
+
+
+def test_the_page_says_what_the_terminal_says_and_nothing_of_where_files_lie(agentctl, config, tmp_path):
+    done = agentctl("calibrate", "prior", "--model", config, "--gpu", "h200-sxm", "--html", "p.html")
+    assert done.code == 0, done.err
+    page = (tmp_path / "p.html").read_text()
+    assert "By physics, not measured: 1 x h200-sxm" in page and str(tmp_path) not in page

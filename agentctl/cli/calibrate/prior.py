@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentctl.cli.options import Force
+from agentctl.cli.options import Force, Html
 
 
 def prior(
@@ -31,6 +31,7 @@ def prior(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PROFILE.toml", help="Write the profile.")
     ] = None,
+    html: Html = None,
     force: Force = False,
 ) -> None:
     """Predict from physics alone how fast an engine is, with an honest interval, before there is one.
@@ -38,14 +39,18 @@ def prior(
     From the model's shape and the GPU's data sheet; nothing is measured, and the profile says so.
     """
     from agentctl.calibrate_prior import calibrate_prior
-    from agentctl.cli.reports import check_free, with_command
+    from agentctl.cli.reports import check_free, with_command, write_report
     from agentctl.files import atomic_file
 
     check_free(output, force)
+    check_free(html, force)
     found = calibrate_prior(model, gpu, tp, dtype, kv_dtype, memory_utilization, block_tokens)
+    document = with_command(ctx, found.document, model.name)
     if output:
         with atomic_file(output, force=force) as temporary:
             temporary.write_text(found.toml(), encoding="utf-8")
-    ctx.obj.result(with_command(ctx, found.document, model.name), found.sections)
+    if html:
+        write_report(html, document, found.sections, force)
+    ctx.obj.result(document, found.sections)
     if output:
         ctx.obj.note(f"written: {output}; next: agentctl recommend TRACE --profile {output}")
