@@ -70,7 +70,7 @@ def fit(steps: Steps, names: Sequence[str], prior: Mapping[str, float] | None = 
     problem = _Problem(steps, names, prior or {})
     host = np.array([name in HOST for name in names])
     if not host.any():
-        values = problem.solve(np.ones((len(steps), len(names)), bool))
+        values = problem.solve()
         return Coefficients(names, values, problem.loss(values, host))
     starts = [np.zeros(len(steps), bool)]
     starts += [steps.seconds <= np.quantile(steps.seconds, share) for share in STARTS]
@@ -79,18 +79,25 @@ def fit(steps: Steps, names: Sequence[str], prior: Mapping[str, float] | None = 
 
 
 def _alternate(problem: _Problem, host: np.ndarray, is_host_bound: np.ndarray) -> Coefficients:
+    """From one assignment of steps to parts: fit, assign and weigh anew, until the coefficients stay."""
     best = Coefficients(problem.names, np.zeros(len(problem.names)))
+    robust, before = np.ones(len(is_host_bound)), best.values
     for _ in range(MOST_ROUNDS):
-        values = problem.solve(np.where(host[None, :], is_host_bound[:, None], ~is_host_bound[:, None]))
+        active = np.where(host[None, :], is_host_bound[:, None], ~is_host_bound[:, None])
+        values = problem.solve_once(problem.rows * active, robust)
         loss = problem.loss(values, host)
         if loss < best.loss:
             best = Coefficients(problem.names, values, loss)
-        gpu, host_part = problem.parts(values, host)
-        now = host_part > gpu
-        if (now == is_host_bound).all():
+        if np.allclose(values, before, rtol=SAME, atol=0):
             break
-        is_host_bound = now
+        gpu, host_part = problem.parts(values, host)
+        robust, is_host_bound, before = _robust(np.maximum(gpu, host_part) - 1), host_part > gpu, values
     return best
+
+
+def _robust(error: Floats) -> Floats:
+    """Huber's weights."""
+    return np.minimum(1, HUBER / np.maximum(np.abs(error), 1e-12))
 
 
 class _Problem:
@@ -106,18 +113,20 @@ class _Problem:
         pull = np.where(known > 0, (HUBER / (PRIOR_SPREAD * np.where(known > 0, known, 1.0))) ** 2, 0.0)
         self.prior_values, self.prior_pull = known, 10 * pull
 
-    def solve(self, active: np.ndarray) -> Floats:
-        rows = self.rows * active
-        robust = np.ones(len(rows))
-        scaled = np.zeros(rows.shape[1])
+    def solve(self) -> Floats:
+        """All columns in every step: the coefficients where Huber's weights no longer change."""
+        robust = np.ones(len(self.rows))
+        values = np.zeros(self.rows.shape[1])
         for _ in range(MOST_ROUNDS):
-            scaled = self._least_squares(rows, self.weight * robust)
-            error = np.abs(rows @ scaled - 1)
-            now = np.minimum(1, HUBER / np.maximum(error, 1e-12))
+            values = self.solve_once(self.rows, robust)
+            now = _robust(self.rows @ (values * self.scale) - 1)
             if np.abs(now - robust).max() < SAME:
                 break
             robust = now
-        return scaled / self.scale
+        return values
+
+    def solve_once(self, rows: Floats, robust: Floats) -> Floats:
+        return self._least_squares(rows, self.weight * robust) / self.scale
 
     def _least_squares(self, rows: Floats, weight: Floats) -> Floats:
         gram = (rows * weight[:, None]).T @ rows + np.diag(self.prior_pull)

@@ -14,6 +14,7 @@ from agentctl.estimators.batch_fit import Coefficients, fit
 from agentctl.estimators.batch_terms import MODELS, NEEDED, OPTIONAL, column
 from agentctl.estimators.steps import KINDS, Floats, Steps
 
+MOST_COMPARED = 2000  # steps of a kind on which candidate terms are compared
 WORTH = 0.01  # an optional term stays when it lowers the held-out error by this share
 WEAK = 0.5  # standard error over value from which a coefficient is barely known
 WHY = {  # when a column has no row, or is not in the log
@@ -166,6 +167,7 @@ def _choose(
         for name, why in _unusable(steps, (*core, *wanted), {}).items():
             raise InputError(f"{name} cannot be fitted: {why}", hint="leave it out of --terms")
         return (*core, *wanted), {}
+    steps = steps.at(_thinned(steps))
     usable = [
         name
         for name in ("b_context_mixed", "b_past", "h0")
@@ -185,6 +187,12 @@ def _choose(
         if name == "h0":
             usable.append("h_seq")
     return names, tried
+
+
+def _thinned(steps: Steps) -> np.ndarray:
+    """Positions of at most about MOST_COMPARED steps of a kind, evenly over the log."""
+    rows = [np.flatnonzero(steps.kind == number) for number in range(len(KINDS))]
+    return np.sort(np.concatenate([one[:: -(-len(one) // MOST_COMPARED) or 1] for one in rows]))
 
 
 def _drop_inseparable(
