@@ -196,9 +196,8 @@ def _warnings(shape: ModelShape, gpu: Gpu, serving: Serving) -> list[str]:
         unseen.append(f"the {gpu.name}")
     warnings = []
     if unseen:
-        warnings.append(
-            f"coefficients not compared with a measured engine's: {', '.join(unseen)}; the intervals may be too narrow"
-        )
+        known = f"coefficients not compared with a measured engine's: {', '.join(unseen)}"
+        warnings.append(f"{known}; the intervals may be too narrow")
     _, computed = gpu.flops(COMPUTED[serving.weights])
     if computed != COMPUTED[serving.weights]:
         warnings.append(f"{gpu.name} has no matrix units for {serving.weights}: computed in {computed}")

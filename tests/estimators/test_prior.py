@@ -188,3 +188,36 @@ def test_data_sheets_hold_dense_peaks_and_plausible_memory(gpu):
         assert narrow is None or narrow == pytest.approx(2 * wide, rel=0.02)
     assert gpu.memory / (gpu.memory_gb * 2**30) == pytest.approx(0.97, abs=0.04)
     assert 40 < gpu.bf16_tflops * 1e3 / gpu.bandwidth_gbps < 420  # FLOPs per byte
+
+
+def documented() -> list[list[str]]:
+    """The rows of the page's table, without its head."""
+    page = (DATA.parents[1] / "docs" / "priors.md").read_text()
+    table = page[page.index("| of | model") :].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_the_page_shows_the_ratios_of_every_reference():
+    names = ("b0", "b_prefill", "b_decode", "b_context", "b_attention")
+    shown: dict[str, list[float]] = {}
+    for row in documented():
+        for name, cell in zip(names, row[4:], strict=True):
+            if row[1] != "qwen3-0.6b" and cell != "–":
+                shown.setdefault(name, []).append(float(cell))
+    found = ratios(small=False)
+    assert {name: len(values) for name, values in shown.items()} == {name: len(found[name]) for name in names}
+    for name in names:
+        assert shown[name] == pytest.approx(found[name], abs=0.0051), name
+
+
+def test_three_of_44_published_values_fall_outside_of_what_the_others_give():
+    outside = []
+    found = ratios(small=False)
+    del found["b_context_mixed"]
+    for name, values in found.items():
+        for place, value in enumerate(values):
+            others = values[:place] + values[place + 1 :]
+            if not min(others) / WIDER <= value <= max(others) * WIDER:
+                outside.append(name)
+    assert sum(map(len, found.values())) == 44
+    assert outside == ["b_prefill", "b_decode", "b_attention"]
