@@ -11,7 +11,7 @@ from agentctl import __version__
 from agentctl.analyzers.words import number, percent
 from agentctl.errors import UsageError
 from agentctl.estimators.gpus import Gpu, gpu_named
-from agentctl.estimators.model_config import Config, read_config, weights_of
+from agentctl.estimators.model_config import config_bytes, parse_config, weights_of
 from agentctl.estimators.model_shape import ModelShape, shape_of
 from agentctl.estimators.prior import BITS, HOST, KV_DTYPES, RESERVE, TYPICAL_BATCH, Prior, Serving, prior_of
 from agentctl.present import Fact, Section, Table, Value
@@ -62,7 +62,8 @@ def calibrate_prior(
     """
     path = model / "config.json" if model.is_dir() else model
     sheet = gpu_named(gpu)
-    config = read_config(path)
+    text = config_bytes(path)
+    config = parse_config(text, str(path))
     shape = shape_of(config, str(path))
     served = Serving(
         tp,
@@ -72,7 +73,7 @@ def calibrate_prior(
         block_tokens,
     )
     prior = prior_of(shape, sheet, served)
-    tables = _profile(config, shape, sheet, served, prior, hashlib.sha256(path.read_bytes()).hexdigest())
+    tables = _profile(shape, sheet, served, prior, hashlib.sha256(text).hexdigest())
     parse_profile(tables, "profile", "prior")
     document = _document(shape, sheet, served, prior, tables)
     return PriorProfile(document, (_verdict(shape, sheet, served, prior), *_evidence(shape, prior)), tables)
@@ -84,9 +85,7 @@ def _known(word: str | None, known: tuple[str, ...], flag: str) -> str | None:
     return word
 
 
-def _profile(
-    config: Config, shape: ModelShape, gpu: Gpu, served: Serving, prior: Prior, digest: str
-) -> dict[str, Any]:
+def _profile(shape: ModelShape, gpu: Gpu, served: Serving, prior: Prior, digest: str) -> dict[str, Any]:
     tables: dict[str, Any] = {"schema": PROFILE_SCHEMA}
     if shape.name:
         tables["model"] = shape.name

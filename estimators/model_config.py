@@ -90,6 +90,11 @@ class Config(msgspec.Struct):
 
 def read_config(path: Path) -> Config:
     """The configuration in `path`; raises ConfigError for what is none, or of a model that we cannot size."""
+    return parse_config(config_bytes(path), str(path))
+
+
+def config_bytes(path: Path) -> bytes:
+    """The file as it is; raises ConfigError when it cannot be read or is too large to be one."""
     place = str(path)
     try:
         with path.open("rb") as file:
@@ -98,7 +103,7 @@ def read_config(path: Path) -> Config:
         raise ConfigError(f"cannot be read ({error.strerror})", place=place, expected=EXPECTED) from error
     if len(text) > MAX_BYTES:
         raise ConfigError("is larger than 1 MB", place=place, expected=EXPECTED)
-    return parse_config(text, place)
+    return text
 
 
 def parse_config(text: bytes, place: str) -> Config:

@@ -169,7 +169,8 @@ class _Pool:
         self.usable = gpu.memory * serving.memory_utilization
         if self.blocks(RESERVE) < 2:
             raise UsageError(
-                f"the weights take {self.weight_bytes / 1e9:,.1f} GB of each GPU and leave no room for KV in "
+                f"the weights take {self.weight_bytes / 1e9:,.1f} GB of each GPU and leave room for "
+                f"{self.blocks(RESERVE)} KV blocks of {serving.block_tokens:,} tokens in "
                 f"{self.usable / 1e9:,.1f} GB ({serving.memory_utilization:g} of {gpu.name})",
                 place="--tp",
                 hint="more GPUs (--tp), a GPU with more memory, or fewer bits per weight (--dtype)",

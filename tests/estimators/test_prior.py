@@ -156,7 +156,7 @@ def test_engines_like_the_references_carry_no_warning():
 
 def test_a_model_that_does_not_fit_says_how_much_is_missing():
     with pytest.raises(
-        UsageError, match=r"65.5 GB of each GPU and leave no room for KV in 38.7 GB"
+        UsageError, match=r"65.5 GB of each GPU and leave room for 0 KV blocks of 16 tokens in 38.7 GB"
     ) as caught:
         prior("qwen3-32b", "a100-40-sxm")
     assert "--tp" in str(caught.value.hint)
