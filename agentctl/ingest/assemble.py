@@ -16,7 +16,7 @@ from agentctl.ingest.clocks import early_quotes
 from agentctl.ingest.grouping import Grouping, group
 from agentctl.ingest.growth import shrinking_prompts
 from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS
-from agentctl.ingest.join import Joined, join_files
+from agentctl.ingest.join import Joined, counted_twice, join_files
 from agentctl.ingest.options import IngestOptions
 from agentctl.ingest.placing import numbered_hashes
 from agentctl.ingest.read import FileReport
@@ -89,7 +89,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     grouping = group(rows, arrival, end, tree, block_tokens, options, messages)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
     grouping.document["turn_indicator"] = _turn_indicator(rows, grouping, turns, messages)
-    warnings += [*grouping.warnings, *(joined.warnings if joined else ())]
+    warnings += [*grouping.warnings, *(joined.warnings if joined else counted_twice(rows))]
     resolution = max(report.resolution_s for report in rows.reports)
     lengths = rows.ints("prompt_tokens"), rows.ints("output_tokens")
     warnings += early_quotes(turns, arrival, end, *lengths, resolution)

@@ -120,9 +120,11 @@ def _test_explicit(grouping: Grouping, evidence: Evidence) -> None:
     if not grouping.explicit_names:
         return
     everyone = np.arange(len(evidence.rows))
-    chain_session = None
+    chain_session = conversation = None
     if chains := evidence.message_chains(everyone >= 0, evidence.rows.codes("tenant")[0]):
         chain_session = chains.session
+        begun = np.unique(chain_session[evidence.rows.ints("n_assistant") == 0])
+        conversation = np.where(np.isin(chain_session, begun), chain_session, -1)
     elif evidence.block_tokens is not None:
         chain_session = evidence.block_chains(everyone).session
     test = check_explicit_ids(
@@ -132,6 +134,7 @@ def _test_explicit(grouping: Grouping, evidence: Evidence) -> None:
         evidence.tree.tips,
         evidence.tree.parent,
         chain_session,
+        conversation,
     )
     grouping.document["id_test"] = test._asdict()
     if test.accepted:

@@ -22,6 +22,7 @@ from agentctl.formats.base import reader_named
 from agentctl.ingest.matching import I64, Matches, match
 from agentctl.ingest.merging import ROLES, Layer, Merging
 from agentctl.ingest.read import FileReport, column_type
+from agentctl.ingest.rows import Rows
 from agentctl.ingest.session_ids import ENOUGH_IDS, MAX_SINGLE_SHARE
 
 _BATCH = 1 << 16
@@ -219,3 +220,21 @@ def _write(reports: list[FileReport], owner: I64, merging: Merging) -> None:
 
 def _slices(positions: I64) -> Iterator[I64]:
     yield from (positions[start : start + _BATCH] for start in range(0, positions.size, _BATCH))
+
+
+def counted_twice(rows: Rows) -> list[str]:
+    """A warning when logs of several formats tell of the same requests and nobody asked for a join."""
+    code, names = rows.codes("join_id")
+    everyone = np.flatnonzero(code >= 0)
+    formats = sorted({report.format for report in rows.reports})
+    if not names or len(formats) < 2:
+        return []
+    of_file = np.array([formats.index(report.format) for report in rows.reports])
+    pairs = np.unique(code[everyone] * len(formats) + of_file[rows.file_numbers(everyone)])
+    n = int(np.count_nonzero(np.bincount(pairs // len(formats)) > 1))
+    if not n:
+        return []
+    return [
+        f"{n:,} requests are in logs of several formats and count once in each: --join x-request-id makes one "
+        "row of them"
+    ]

@@ -23,6 +23,7 @@ MAX_ID_SHARE = 0.5  # of all rows under one id
 ENOUGH_IDS = 10  # below, one id may hold most rows: a log of a few sessions
 ENOUGH_ROWS = 5_000  # ... unless it holds more requests than one agent task makes (Weka's largest: 514)
 MAX_IN_FLIGHT = 64  # requests of one id at once: more than a task with its sub-agents
+ENOUGH_CONVERSATIONS = 10  # of messages, each from its first turn on: more than a session with its sub-agents
 MAX_UNRELATED_SHARE = 0.5  # of ids whose prompts all begin differently (one turn and one sub-agent call do)
 
 
@@ -51,6 +52,7 @@ def check_explicit_ids(
     tip: U32,
     parent_node: U32,
     chain_session: I64 | None,
+    conversation: I64 | None = None,
 ) -> IdTest:
     """Test the session ids of a log against its prompts and times.
 
@@ -58,6 +60,8 @@ def check_explicit_ids(
     arrival, end   f64[n] s, end NaN unknown
     tip            u32[n], NO_TIP unknown; parent_node u32[m] (a root alone when the log has no chains)
     chain_session  i64[n], sessions of the same rows by prefix or message chains; None without chains
+    conversation   i64[n], those by message chains that begin with a first turn, -1 elsewhere; None without
+                   messages
     """
     has_id = session_key >= 0
     key = np.full(session_key.size, -1, np.int64)
@@ -71,6 +75,7 @@ def check_explicit_ids(
     largest = int(sizes.max())
     in_flight = most_in_flight(key, arrival, end)
     unrelated = unrelated_share(key, tip, parent_node)
+    conversations = most_conversations(key, sizes, conversation)
     numbers = {
         "ids": int(sizes.size),
         "rows_without_id": int((~has_id).sum()),
@@ -79,10 +84,12 @@ def check_explicit_ids(
         "largest_id_rows_share": largest / key.size,
         "most_in_flight": in_flight,
         "unrelated_ids_share": unrelated,
+        "largest_id_conversations": conversations,
     }
     reasons = (
         differs_on_every_row(single, split),
         one_for_all(largest, sizes.size, key.size),
+        many_conversations(largest, key.size, conversations),
         too_many_at_once(in_flight),
         nothing_in_common(unrelated),
     )
@@ -113,6 +120,13 @@ def one_for_all(largest: int, ids: int, rows: int) -> str | None:
     return f"one id covers {largest / rows:.1%} of the rows"
 
 
+def many_conversations(largest: int, rows: int, conversations: int | None) -> str | None:
+    """Rule 2 where messages tell: one id covers more than half of the rows, and many conversations."""
+    if conversations is None or conversations < ENOUGH_CONVERSATIONS or largest <= MAX_ID_SHARE * rows:
+        return None
+    return f"one id covers {largest / rows:.1%} of the rows, which are {conversations} conversations"
+
+
 def too_many_at_once(in_flight: int | None) -> str | None:
     """Rule 3: one id has more requests in flight than an agent task. Abstains without end times."""
     if in_flight is None or in_flight <= MAX_IN_FLIGHT:
@@ -140,6 +154,14 @@ def split_turns_share(key: I64, sizes: I64, chain_session: I64 | None) -> float 
     if chain_session is None or not alone.any():
         return None
     return float((np.bincount(chain_session)[chain_session[alone]] > 1).mean())
+
+
+def most_conversations(key: I64, sizes: I64, conversation: I64 | None) -> int | None:
+    """How many conversations of two or more requests the id with the most rows holds; None without messages."""
+    if conversation is None:
+        return None
+    within = conversation[(key == int(np.argmax(sizes))) & (conversation >= 0)]
+    return int(np.count_nonzero(np.bincount(within) > 1)) if within.size else 0
 
 
 def most_in_flight(key: I64, arrival: F64, end: F64) -> int | None:

@@ -362,6 +362,15 @@ def test_gauges_of_the_engines_may_lie_beside(tmp_path):
 def test_without_a_join_nothing_is_joined(tmp_path):
     trace = ingest([ROUTER], tmp_path / "a.trace").trace
     assert trace.meta["join"] is None and trace.meta["records"]["joined"] == 0
+    assert not any("--join" in text for text in trace.meta["warnings"])
+
+
+def test_requests_that_count_twice_for_want_of_a_join_are_told_of(tmp_path):
+    trace = ingest([ROUTER, ENGINES], tmp_path / "a.trace").trace
+    assert [text for text in trace.meta["warnings"] if "--join" in text] == [
+        "344 requests are in logs of several formats and count once in each: --join x-request-id makes one row "
+        "of them"
+    ]
 
 
 def test_a_users_own_table_joins_by_the_field_that_the_key_names(tmp_path, truth):

@@ -52,7 +52,24 @@ def test_ids_that_follow_the_conversations_are_accepted():
         "largest_id_rows_share": 0.05,
         "most_in_flight": 1,
         "unrelated_ids_share": 0.0,
+        "largest_id_conversations": None,
     }
+
+
+def test_one_id_over_many_conversations_is_rejected_where_messages_tell_them_apart():
+    everybody, pairs = [0] * 40, [i // 2 for i in range(40)]
+    times = np.arange(40.0), np.full(40, NAN)
+    tree = np.full(40, NO_TIP, np.uint32), plant([]).parent
+
+    def reason(keys, conversation):
+        return check_explicit_ids(np.array(keys), *times, *tree, None, np.array(conversation)).reason
+
+    assert reason(everybody, pairs) == "one id covers 100.0% of the rows, which are 20 conversations"
+    assert reason(everybody, [0] * 40) is None  # one long conversation
+    assert reason(everybody, [min(c, 8) for c in pairs]) is None  # a session with its sub-agents
+    assert reason(everybody, range(40)) is None  # calls that nobody continues
+    assert reason(everybody, [-1] * 40) is None  # chains that begin in their middle
+    assert reason(pairs, pairs) is None
 
 
 def test_a_new_id_on_every_row_is_rejected_when_chains_show_turns():
