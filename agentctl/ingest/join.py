@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentctl.errors import InputError, UsageError
+from agentctl.formats._names import shared_id
 from agentctl.formats.base import reader_named
 from agentctl.ingest.matching import I64, Matches, match
 from agentctl.ingest.merging import ROLES, Layer, Merging
@@ -225,16 +226,18 @@ def _slices(positions: I64) -> Iterator[I64]:
 def counted_twice(rows: Rows) -> list[str]:
     """A warning when logs of several formats tell of the same requests and nobody asked for a join."""
     code, names = rows.codes("join_id")
-    everyone = np.flatnonzero(code >= 0)
     formats = sorted({report.format for report in rows.reports})
     if not names or len(formats) < 2:
         return []
+    number: dict[str | None, int] = {}
+    spelled = np.array([number.setdefault(shared_id(name), len(number)) for name in names])
+    everyone = np.flatnonzero(code >= 0)
     of_file = np.array([formats.index(report.format) for report in rows.reports])
-    pairs = np.unique(code[everyone] * len(formats) + of_file[rows.file_numbers(everyone)])
+    pairs = np.unique(spelled[code[everyone]] * len(formats) + of_file[rows.file_numbers(everyone)])
     n = int(np.count_nonzero(np.bincount(pairs // len(formats)) > 1))
     if not n:
         return []
     return [
-        f"{n:,} requests are in logs of several formats and count once in each: --join x-request-id makes one "
-        "row of them"
+        f"{n:,} requests are in logs of several formats and count once in each: --join x-request-id makes "
+        "one row of them"
     ]

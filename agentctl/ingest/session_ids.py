@@ -157,7 +157,7 @@ def split_turns_share(key: I64, sizes: I64, chain_session: I64 | None) -> float 
 
 
 def most_conversations(key: I64, sizes: I64, conversation: I64 | None) -> int | None:
-    """How many conversations of two or more requests the id with the most rows holds; None without messages."""
+    """Conversations of two or more requests under the id with the most rows; None without messages."""
     if conversation is None:
         return None
     within = conversation[(key == int(np.argmax(sizes))) & (conversation >= 0)]

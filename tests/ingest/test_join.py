@@ -368,8 +368,8 @@ def test_without_a_join_nothing_is_joined(tmp_path):
 def test_requests_that_count_twice_for_want_of_a_join_are_told_of(tmp_path):
     trace = ingest([ROUTER, ENGINES], tmp_path / "a.trace").trace
     assert [text for text in trace.meta["warnings"] if "--join" in text] == [
-        "344 requests are in logs of several formats and count once in each: --join x-request-id makes one row "
-        "of them"
+        "344 requests are in logs of several formats and count once in each: --join x-request-id makes "
+        "one row of them"
     ]
 
 
