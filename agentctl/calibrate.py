@@ -75,11 +75,12 @@ def calibrate_steps(
     """
     log = read_step_logs(paths, **reading)
     known = values_of(prior.batch_time, _prior_names(model)) if prior else {}
-    fitted = fit_batch_model(log.steps, model, terms, {name: v for name, v in known.items() if v > 0})
+    known = {name: value for name, value in known.items() if value > 0}
+    fitted = fit_batch_model(log.steps, model, terms, known)
     why = _why_no_profile(fitted)
     tables = None if why else profile_tables(fitted, log, engine or Engine(), prior)
     document = _document(fitted, log, tables)
-    return Calibration(document, sections_of(fitted, log), fitted, tables, why)
+    return Calibration(document, sections_of(fitted, log, known), fitted, tables, why)
 
 
 def _prior_names(model: str) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from agentctl.analyzers.words import count, percent
-from agentctl.estimators.batch_model import WEAK, BatchModel
+from agentctl.estimators.batch_model import BatchModel
 from agentctl.estimators.batch_terms import MEANING
 from agentctl.estimators.step_logs import StepLog
 from agentctl.estimators.steps import KINDS
@@ -13,16 +15,18 @@ from agentctl.present import Curve, Fact, Figure, Section, Table, Value
 
 MOST_POINTS = 700  # of a kind in the figure
 POOR = 0.10  # held-out error from which the reader is warned
+FOREIGN = 3.0  # a coefficient that many times its prior, or as much smaller, is another engine's
 SHAKY = 30.0  # condition from which coefficients trade off
 FEW = 30  # steps of a kind below which its error says little
 NANO = 1e9
 
 
-def sections_of(fitted: BatchModel, log: StepLog) -> tuple[Section, ...]:
-    return (_verdict(fitted, log), _coefficients(fitted), _regions(fitted), _assumptions(fitted, log))
+def sections_of(fitted: BatchModel, log: StepLog, prior: Mapping[str, float]) -> tuple[Section, ...]:
+    """`prior`: coefficients of the profile that the fit was drawn to."""
+    return (_verdict(fitted, log, prior), _coefficients(fitted), _regions(fitted), _assumptions(fitted, log))
 
 
-def _verdict(fitted: BatchModel, log: StepLog) -> Section:
+def _verdict(fitted: BatchModel, log: StepLog, prior: Mapping[str, float]) -> Section:
     held = fitted.held_out
     sentence = (
         f"On steps that it had not seen, {fitted.model} errs by {percent(held.mape)} "
@@ -40,7 +44,7 @@ def _verdict(fitted: BatchModel, log: StepLog) -> Section:
     )
     return Section(
         "fit", "How long a step takes", sentence, facts=facts, figures=(_residuals(fitted),),
-        warnings=tuple(_warnings(fitted, log)),
+        warnings=(*_warnings(fitted, log), *_foreign(fitted, prior)),
     )  # fmt: skip
 
 
@@ -70,6 +74,17 @@ def _warnings(fitted: BatchModel, log: StepLog) -> list[str]:
     return warnings
 
 
+def _foreign(fitted: BatchModel, prior: Mapping[str, float]) -> list[str]:
+    """A prior of another engine is found out where the steps speak, and fills in where they do not."""
+    far = [
+        f"{name} ({known.value / prior[name]:.2g} times the prior's)"
+        for name, known in fitted.coefficients.items()
+        if known.status == "ok" and known.value and prior.get(name)
+        if not 1 / FOREIGN < known.value / prior[name] < FOREIGN
+    ]
+    return [f"the prior is of another kind of engine: {', '.join(far)}"] if far else []
+
+
 def _coefficients(fitted: BatchModel) -> Section:
     rows: list[tuple[Value, ...]] = []
     for name, known in fitted.coefficients.items():
@@ -83,8 +98,8 @@ def _coefficients(fitted: BatchModel) -> Section:
         ("status", ""),
     )  # fmt: skip
     sentence = (
-        "Coefficients in nanoseconds. `weak`: the standard error is above "
-        f"{percent(WEAK)} of the value; `zero`: at its bound; separable: what no other term explains."
+        "Coefficients in nanoseconds. `weak`: the standard error is above half of the value; "
+        "`zero`: at its bound; separable: what no other term explains."
     )
     return Section("coefficients", "Coefficients", sentence, tables=(Table(head, tuple(rows)),))  # type: ignore[arg-type]
 

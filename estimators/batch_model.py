@@ -10,12 +10,13 @@ import numpy as np
 from agentctl.errors import InputError, UsageError
 from agentctl.estimators import batch_errors as judge
 from agentctl.estimators.batch_errors import Errors
-from agentctl.estimators.batch_fit import Coefficients, fit
+from agentctl.estimators.batch_fit import PRIOR_SPREAD, Coefficients, fit
 from agentctl.estimators.batch_terms import MODELS, NEEDED, OPTIONAL, column
 from agentctl.estimators.steps import KINDS, Floats, Steps
 
 MOST_COMPARED = 2000  # steps of a kind on which candidate terms are compared
 WORTH = 0.01  # an optional term stays when it lowers the held-out error by this share
+FAR = 3.0  # errors or spreads from which the data contradict a prior
 WEAK = 0.5  # standard error over value from which a coefficient is barely known
 WHY = {  # when a column has no row, or is not in the log
     "b_token": "no step computes tokens", "b_prefill": "no step has prefill",
@@ -84,6 +85,7 @@ def fit_batch_model(
     gone = _unusable(steps, base, prior)
     core = tuple(name for name in base if name not in gone)
     _check_legacy(model, gone)
+    prior = _uncontradicted(steps, core, prior)
     first = fit(steps, core, prior)
     is_stall = judge.stalls(steps, first)
     calm = steps.at(~is_stall)
@@ -143,6 +145,21 @@ def _unusable(steps: Steps, names: Sequence[str], prior: Mapping[str, float]) ->
             hint="map the columns with --map, or record with agentctl's vLLM recorders",
         )
     return gone
+
+
+def _uncontradicted(steps: Steps, names: tuple[str, ...], prior: dict[str, float]) -> dict[str, float]:
+    """Without what the data alone put far away, by their error and the prior's spread."""
+    if not prior:
+        return prior
+    alone = fit(steps, names)
+    error = np.sqrt(np.diag(judge.covariance(steps, alone)))
+    return {
+        name: value
+        for name, value in prior.items()
+        if name not in names
+        or abs(alone.values[names.index(name)] - value)
+        <= max(FAR * error[names.index(name)], FAR * PRIOR_SPREAD * value)
+    }
 
 
 def _check_legacy(model: str, gone: Mapping[str, str]) -> None:

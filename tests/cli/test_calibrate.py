@@ -99,6 +99,11 @@ def test_a_prior_fills_what_the_steps_do_not_show_and_the_profile_says_so(agentc
     assert profile.fit["status"]["b_prefill"] == "prior"
 
 
+def test_a_prior_of_another_engine_is_found_out(agentctl):
+    told = agentctl("calibrate", "steps", IN_PROCESS, "--prior", "h100-qwen3-8b")
+    assert told.code == 0 and "warning: the prior is of another kind of engine: b_prefill (" in told.out
+
+
 def test_the_six_term_model_is_fitted_and_never_written(agentctl):
     told = agentctl("calibrate", "steps", IN_PROCESS, "--model", "legacy")
     assert told.code == 0 and "sum_tokens" in told.out

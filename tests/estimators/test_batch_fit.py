@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.stepping import HIDDEN, noisy_steps
+from oracles.stepping import HIDDEN, noisy_steps, served_steps
 from scipy.optimize import least_squares
 
 from agentctl.errors import InputError, UsageError
@@ -44,6 +44,13 @@ def test_hidden_coefficients_are_found_within_five_percent(seed):
         0.03 * np.sqrt(2 / np.pi), rel=0.05
     )  # mean |normal|: the noise
     assert model.names == HINGE  # no term that the truth does not have
+
+
+def test_the_steps_of_a_served_engine_give_its_coefficients_within_five_percent():
+    """The reference simulator's own batches, with 3 % of noise and one step in a thousand 50 ms longer."""
+    model = fit_batch_model(checked(served_steps(400, seed=1), "served"))
+    assert model.names == HINGE and within(model.values, values_of(HIDDEN, HINGE), 0.05)
+    assert 2 <= model.stalls <= 20 and model.stall_delay_s == pytest.approx(0.05, rel=0.1)
 
 
 def test_stalls_are_kept_apart_and_their_delay_is_told():
