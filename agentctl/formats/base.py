@@ -33,7 +33,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.errors import UnknownFormatError, UsageError
+from agentctl.errors import InputError, UnknownFormatError, UsageError
 from agentctl.ingest.events import Events
 from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.ids import Ids
@@ -216,6 +216,8 @@ def reader_named(name: str) -> ModuleType:
 
 def choose_reader(source: Source, format_name: str | None, options: ReadOptions) -> ModuleType:
     """The reader that the user names, or the one that recognises the text."""
+    if source.sample_is_all and not source.is_parquet and not source.sample.strip():
+        raise InputError("is empty", place=source.name, expected="at least one record")
     if format_name is None:
         return recognise(source, options.column_map, options.json_document, bool(options.join))
     reader = reader_named(format_name)

@@ -222,7 +222,11 @@ def _check_budget(reports: list[FileReport], options: IngestOptions, path: Path)
     reasons = sum((report.quarantine.reasons for report in ordered), Counter[str]())
     if not reasons:
         return
-    places = [place for report in ordered for place in report.quarantine.places]
+    places = [
+        place
+        for report in ordered  # what fails late in a chunk is found late
+        for place in sorted(report.quarantine.places, key=lambda place: place.line)
+    ]
     write_places(path, places, reasons)
     n_records = sum(report.n_records for report in ordered)
     Budget(options.max_bad, options.max_bad_ratio).check(places, reasons, n_records, path)

@@ -54,7 +54,7 @@ def blocks_of_texts(rows: Rows, texts: Texts, block_tokens: int, warnings: list[
         warnings.append(f"{len(names)} models are named in the log: requests share blocks only within one")
     if n := int(grid.is_estimated.sum()):
         by = "counted with the tokenizer" if in_tokens else "estimated from their bytes"
-        warnings.append(f"{n:,} prompts have no token count in the log: {by}")
+        warnings.append(f"{n:,} {'prompt has' if n == 1 else 'prompts have'} no token count in the log: {by}")
     if grid.n_clipped:
         warnings.append(
             f"{grid.n_clipped:,} prompts report fewer tokens than the text that they share with others has"

@@ -186,6 +186,17 @@ def test_17_standard_input_is_read(tmp_path, command, pack):
     assert n_rows(command("-", stdin=pack(rows())), tmp_path) == N
 
 
+@pytest.mark.parametrize("blank", [b"\n\n \n", b"\xef\xbb\xbf"], ids=["blank lines", "a byte order mark"])
+def test_17_a_file_without_a_word_is_empty_packed_or_not(tmp_path, command, blank):
+    for name, content in (
+        ("log", blank),
+        ("log.gz", gzip.compress(blank)),
+        ("nothing.gz", gzip.compress(b"")),
+    ):
+        (tmp_path / name).write_bytes(content)
+        failed(command(name), tmp_path, f"{name}: is empty")
+
+
 def test_17_an_empty_standard_input_is_an_error(tmp_path, command):
     failed(command("-"), tmp_path, "stdin: is empty")
 
