@@ -15,6 +15,7 @@ from agentctl.estimators.steps import MIN_ROWS, Steps, checked, joined
 from agentctl.ingest.source import Source
 
 WARM_UP = 20  # steps in which engines still compile and capture graphs
+MOST_OVERLAP = 2.0  # steps of one engine follow each other: their sum over the time that they span
 MOST_WAIT = 0.05  # share of a step in which the engine's thread may have waited for a core
 
 
@@ -53,7 +54,7 @@ def read_step_logs(
     for path in paths:
         rows = _read(path, n_layers, renamed or {}, inputs)
         place = path.name or str(path)
-        checked(rows.steps, place, min_rows=0)
+        _check_overlap(checked(rows.steps, place, min_rows=0), place)
         keep = _steady(rows, warm_up, max_wait, aside)
         n_read += len(rows.steps)
         parts.append(rows.steps.at(keep))
@@ -105,6 +106,21 @@ def _check_one_engine(rows: Sequence[Mapping[str, object]], name: str) -> None:
             place=name,
             expected="one engine a file",
             hint="split it by engine (worker_id, dp_rank); engines of one kind may be given together",
+        )
+
+
+def _check_overlap(steps: Steps, place: str) -> None:
+    """Raise InputError when steps, in order of time, last longer than the time that they span."""
+    if len(steps) < MIN_ROWS or not np.isfinite(steps.time_s).all():
+        return
+    span, total = float(np.ptp(steps.time_s)) + float(steps.seconds[-1]), float(steps.seconds.sum())
+    if total > MOST_OVERLAP * span:
+        raise InputError(
+            f"its steps last {total:,.4g} s together and span {span:,.4g} s",
+            place=place,
+            expected="steps of one engine, one after the other",
+            hint="a unit of time is wrong (name the column with its unit: duration_ms, time_us), or the log "
+            "holds several engines",
         )
 
 

@@ -17,7 +17,7 @@ from agentctl.errors import InputError
 Floats = np.ndarray
 KINDS = ("prefill only", "decode only", "mixed")
 PREFILL_ONLY, DECODE_ONLY, MIXED = range(3)
-SHORTEST_S, LONGEST_S = 20e-6, 30.0  # a median step outside of these is in another unit
+SHORTEST_S, LONGEST_S = 200e-6, 5.0  # a median step outside of these is in another unit
 MIN_ROWS = 30  # fewer say nothing about six coefficients
 
 

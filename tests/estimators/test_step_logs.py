@@ -127,7 +127,7 @@ def test_kv_in_use_stands_for_contexts_and_is_called_rough(tmp_path):
 
 
 def sglang_line(second, text):
-    return f"[2026-11-12 09:00:{second:02d} TP0] {text}\n"
+    return f"[2026-11-12 09:{second // 60:02d}:{second % 60:02d} TP0] {text}\n"
 
 
 def test_sglangs_lines_tell_means_of_decodes_and_prefills_in_a_row(tmp_path):
@@ -138,13 +138,10 @@ def test_sglangs_lines_tell_means_of_decodes_and_prefills_in_a_row(tmp_path):
     decode = (
         "Decode batch, #running-req: 4, #token: 5000, token usage: 0.42, gen throughput (token/s): 200.00"
     )
-    lines = [
-        sglang_line(0, prefill.format(queue=3)),
-        sglang_line(1, prefill.format(queue=0)),
-        sglang_line(2, decode),
-    ]
+    texts = [prefill.format(queue=3), prefill.format(queue=0), decode]
+    lines = [sglang_line(n, texts[n % 3]) for n in range(60)]
     path = tmp_path / "server.log"
-    path.write_text("".join(lines * 20))
+    path.write_text("".join(lines))
     log = read(path, warm_up=0)
     assert log.formats == ("SGLang batch lines",) and len(log.steps) == 40  # the second prefill tells nothing
     decodes = log.steps.at(log.steps.n_prefill == 0)
@@ -167,6 +164,21 @@ def test_a_unit_of_time_that_cannot_be_is_called_one(tmp_path):
     with pytest.raises(InputError, match=r"median step lasts 300 s; expected between") as caught:
         read(steps_file(tmp_path, plain_rows(seconds=300)))  # nanoseconds, milliseconds, who knows
     assert "duration_ms" in caught.value.hint or "time_ms" in caught.value.hint
+
+
+@pytest.mark.parametrize(("column", "value"), [("seconds", 11.5), ("duration_ms", 0.0115), ("time_us", 115)])
+def test_milliseconds_in_another_units_column_are_found_out(tmp_path, column, value):
+    rows = [{**row, column: value} for row in plain_rows()]
+    for row in rows:
+        row.pop("seconds") if column != "seconds" else None
+    with pytest.raises(InputError, match="the median step lasts"):
+        read(steps_file(tmp_path, rows))
+
+
+def test_steps_that_last_longer_than_the_time_they_span_are_in_another_unit(tmp_path):
+    rows = [{**row, "time_s": 0.03 * n, "seconds": 0.3} for n, row in enumerate(plain_rows())]
+    with pytest.raises(InputError, match=r"last 12 s together and span 1.47 s; expected steps of one engine"):
+        read(steps_file(tmp_path, rows))
 
 
 def test_a_log_that_was_cut_off_says_where(tmp_path):
@@ -237,9 +249,9 @@ def kernel_folder(folder, *, cut=0):
 
 
 def test_kernels_are_put_together_layer_by_layer(tmp_path):
-    """The first row: 1 decode: 2 layers of (attention 11 + qkv 10 + 2 norms of 1), embedding 5, head 100."""
-    log = read(kernel_folder(tmp_path), n_layers=2)
-    assert log.steps.seconds[0] * 1e6 == pytest.approx(2 * (11 + 10 + 2) + 5 + 100)
+    """The first row, 1 decode: 20 layers of (attention 11 + qkv 10 + 2 norms of 1), embedding 5, head 100."""
+    log = read(kernel_folder(tmp_path), n_layers=20)
+    assert log.steps.seconds[0] * 1e6 == pytest.approx(20 * (11 + 10 + 2) + 5 + 100)
     assert set(log.inputs) == {"attention.csv", "dense.csv", "per_sequence.csv"}
 
 
