@@ -16,7 +16,7 @@ as the latency-aware routing paper's engine logs them.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 
 from agentctl.errors import InputError
-from agentctl.estimators.steps import Chunk, Floats, Steps, composed, even_pairs, steps_of
+from agentctl.estimators.steps import Floats, Steps, composed, even_pairs, steps_of
 
 STEPS_SCHEMA = "agentctl/steps/1"
 UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
@@ -124,25 +124,28 @@ def from_json(rows: Sequence[Mapping[str, Any]], name: str, renamed: Mapping[str
     if batch is None:
         return from_columns(table, name, "named columns")
     seconds, time_s, wait_s = _clock(table, len(rows), name)
-    batches = [list(_chunks(row.get(batch), f"{name}:{line}")) for line, row in enumerate(rows, start=1)]
-    return Rows(composed(batches, list(seconds), list(time_s)), wait_s, "steps with their composition")
+    whole = all(isinstance(row.get(batch), list) and row[batch] for row in rows)
+    if not (whole and _is_batch([part for row in rows for part in row[batch]])):
+        line = next(number for number, row in enumerate(rows, start=1) if not _is_batch(row.get(batch)))
+        raise InputError(
+            "a step does not name its requests in whole numbers >= 0",
+            place=f"{name}:{line}",
+            expected=f"{batch}: [[context, tokens, 1 if prefill else 0], ...]",
+        )
+    steps = composed([row[batch] for row in rows], list(seconds), list(time_s))
+    return Rows(steps, wait_s, "steps with their composition")
 
 
-def _chunks(batch: Any, place: str) -> Iterator[Chunk]:
-    if not isinstance(batch, list) or not batch:
-        raise InputError("names no request", place=place, expected="batch: [[context, tokens, prefill], ...]")
-    for part in batch:
-        if (
-            not isinstance(part, list)
-            or len(part) != 3
-            or not all(isinstance(x, int) and x >= 0 for x in part)
-        ):
-            raise InputError(
-                "a request is not three whole numbers >= 0",
-                place=place,
-                expected="[context, tokens, prefill]",
-            )
-        yield Chunk(part[0], part[1], bool(part[2]))
+def _is_batch(value: Any) -> bool:
+    """[[tokens before, tokens now, 1 if prefill else 0], ...], of at least one request."""
+    if not isinstance(value, list) or not value:
+        return False
+    try:
+        parts = np.array(value)
+    except (ValueError, OverflowError):  # rows of several lengths
+        return False
+    is_table = parts.ndim == 2 and parts.shape[1] == 3 and parts.dtype.kind == "i"
+    return bool(is_table and (parts >= 0).all() and (parts[:, 2] <= 1).all())
 
 
 def _forward_passes(rows: Sequence[Mapping[str, Any]], name: str) -> Rows:

@@ -71,28 +71,29 @@ def steps_of(n: int, **columns: Floats | Sequence[float]) -> Steps:
 
 
 def composed(batches: Sequence[Sequence[Chunk]], seconds: Sequence[float], time_s: Sequence[float]) -> Steps:
-    """Steps from the whole composition of each."""
-    rows = [_sums(batch) for batch in batches]
-    columns = np.array(rows, np.float64).reshape(len(rows), 9).T
-    names = [field.name for field in fields(Steps)][2:]
-    known: dict[str, Floats] = dict(zip(names, columns, strict=True))
-    return steps_of(len(rows), seconds=np.asarray(seconds, float), time_s=np.asarray(time_s, float), **known)
+    """Steps from the whole composition of each; a batch holds Chunks, or [context, tokens, is_prefill]."""
+    n = len(batches)
+    flat = np.array([part for batch in batches for part in batch], np.float64).reshape(-1, 3)
+    row = np.repeat(np.arange(n), [len(batch) for batch in batches])
+    context, tokens, is_prefill = flat.T
+    is_decode, length = 1 - is_prefill, context + tokens
 
+    def total(of: Floats) -> Floats:
+        return np.bincount(row, weights=of, minlength=n)
 
-def _sums(batch: Sequence[Chunk]) -> tuple[float, ...]:
-    prefill = [chunk for chunk in batch if chunk.is_prefill]
-    decodes = [chunk for chunk in batch if not chunk.is_prefill]
-    lengths = [chunk.context + chunk.tokens for chunk in batch]
-    return (
-        sum(chunk.tokens for chunk in prefill),
-        len(prefill),
-        sum(c.tokens * c.context + c.tokens * (c.tokens + 1) / 2 for c in prefill),
-        sum(chunk.context for chunk in prefill),
-        len(decodes),
-        sum(chunk.context for chunk in decodes),
-        sum(chunk.tokens**2 for chunk in prefill),
-        sum(lengths),
-        sum(length**2 for length in lengths),
+    return steps_of(
+        n,
+        seconds=seconds,
+        time_s=time_s,
+        prefill_tokens=total(is_prefill * tokens),
+        n_prefill=total(is_prefill),
+        prefill_pairs=total(is_prefill * (tokens * context + tokens * (tokens + 1) / 2)),
+        prefill_context=total(is_prefill * context),
+        n_decode=total(is_decode),
+        decode_context=total(is_decode * context),
+        prefill_squares=total(is_prefill * tokens**2),
+        sequence_tokens=total(length),
+        sequence_squares=total(length**2),
     )
 
 
