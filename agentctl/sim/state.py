@@ -1,7 +1,7 @@
 """The state of a simulated cluster: a few arrays of records, modified in place by the kernels.
 
-Records rather than one array per field: what is used together stands together in memory. Kernels get the tuple
-by its address (agentctl.sim.handle).
+Records rather than one array per field: what is used together stands together in memory. Kernels get the
+tuple by its address (agentctl.sim.handle).
 Indices: e engine, r request, x run (a slot of engine e), i place in an engine's running list.
 """
 
