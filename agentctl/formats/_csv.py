@@ -183,10 +183,13 @@ def _quoted_cells(lines: list[str | None], n_cells: int) -> list[str] | None:
     """Cells of a record with quotes; None when it has other quotes than those around cells."""
     text = "\n".join(line or "" for line in lines)
     cells: list[str] = []
-    n_read = 0
-    for cell, end in _CELL.findall(text):  # which leaves out what is no cell
-        n_read += len(cell) + len(end)
+    at, end = 0, ","
+    while end:
+        # each cell where the one before it ends: a search would try all later places in a line that is no CSV
+        match = _CELL.match(text, at)
+        if match is None or len(cells) > n_cells > 0:
+            return None
+        cell, end = match.groups()
         cells.append(cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell)
-        if not end:
-            break
-    return None if n_read < len(text) or len(cells) > n_cells + 1 > 1 else cells
+        at = match.end()
+    return cells
