@@ -13,11 +13,12 @@ from agentctl.ingest.source import Source
 DATA = Path(__file__).parent / "data"
 NO_TIMES = {"agent_messages", "openhands", "openinference"}
 NO_REQUESTS = {"ORIGIN.md", "sglang_server.log.gz"}  # the latter holds gauges alone
+NO_LOGS = {"calibrate", "lps", "prior"}  # steps and models
 FILES = [
     path
     for pattern in ("formats/*/*", "*/*.json*", "azure/*.csv")
     for path in sorted(DATA.glob(pattern))
-    if path.name not in NO_REQUESTS and path.parent.name not in NO_TIMES
+    if path.name not in NO_REQUESTS and path.parent.name not in NO_TIMES | NO_LOGS
 ]
 
 

@@ -39,6 +39,16 @@ POLICIES = st.sampled_from([SPREAD, LEAST, STICKY])
 BOTH = st.one_of(cases(), cases(sglang=True))  # schedulers
 
 
+EYES = []
+
+
+def look_of_the_simulator(s, arrivals, requests):
+    """The same for all runs, whose arrays are of the same types; finding that out each time takes long."""
+    if not EYES:
+        EYES.append(eye(s, arrivals, requests))
+    return EYES[0]
+
+
 def check_books(s):
     (books_sglang if s.limits[0].is_sglang else books).check(s)
 
@@ -74,7 +84,7 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
 
     def look(s, arrivals, *who):
         check_clock(arrivals.now[0])
-        view = eye(s, arrivals, who[0])(s, arrivals, *who)
+        view = look_of_the_simulator(s, arrivals, who[0])(s, arrivals, *who)
         check_books(s)
         return view
 
