@@ -15,6 +15,6 @@ class Sources(Commands):
 app = typer.Typer(cls=Sources, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.callback(epilog="The profile goes to agentctl simulate, recommend and validate with --profile.")
+@app.callback(epilog="The profile goes to agentctl simulate and recommend with --profile.")
 def calibrate() -> None:
     """Say how fast one engine is, from what was measured: a profile with its error."""
