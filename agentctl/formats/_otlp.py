@@ -142,11 +142,17 @@ def _of_line(
             kept.append(found)
         else:
             dropped.append(verdict or "other_span")
-    if not kept and not dropped and not n_bad:
-        dropped.append("no_spans")
-    for n, reason in enumerate(dropped):
-        reading.drop(reason, n_lines=int(n == 0 and not kept and not n_bad))
+    leave_out(reading, dropped, is_line_counted=bool(kept or n_bad))
     return kept
+
+
+def leave_out(reading: Reading, reasons: list[str], is_line_counted: bool) -> None:
+    """Drop the spans of a line for these reasons. A line of which nothing is kept or bad counts with the first;
+    one without any span is dropped itself."""
+    if not reasons and not is_line_counted:
+        reasons = ["no_spans"]
+    for n, reason in enumerate(reasons):
+        reading.drop(reason, n_lines=int(n == 0 and not is_line_counted))
 
 
 def _unfold(row: Line, alone: bytes) -> Iterator[tuple[msgspec.Raw | bytes, Attributes, str, str]]:

@@ -94,10 +94,7 @@ def _requests(trace: Trace, line: int, chunk: Chunk, reading: Reading) -> list[t
             kept.append((span, found))
         else:
             dropped.append(verdict or "other_span")
-    if not kept and not dropped and not n_bad:
-        dropped.append("no_spans")
-    for n, reason in enumerate(dropped):
-        reading.drop(reason, n_lines=int(n == 0 and not kept and not n_bad))
+    _otlp.leave_out(reading, dropped, is_line_counted=bool(kept or n_bad))
     return kept
 
 
