@@ -147,8 +147,8 @@ def _of_line(
 
 
 def leave_out(reading: Reading, reasons: list[str], is_line_counted: bool) -> None:
-    """Drop the spans of a line for these reasons. A line of which nothing is kept or bad counts with the first;
-    one without any span is dropped itself."""
+    """Drop the spans of a line for these reasons. A line of which nothing is kept or bad counts with the
+    first; one without any span is dropped itself."""
     if not reasons and not is_line_counted:
         reasons = ["no_spans"]
     for n, reason in enumerate(reasons):
