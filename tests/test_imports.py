@@ -33,6 +33,7 @@ LAYERS = (
         "emit",
         "export",
         "export_text",
+        "logged",
         "calibrate",
         "calibrate_sections",
         "calibrate_prior",

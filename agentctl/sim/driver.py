@@ -59,10 +59,15 @@ def simulate(
     concurrency that does not fit the replay mode.
     """
     replay = begin(workload, cluster, policy, seed, concurrency)
-    s, content = replay.s, replay.content
     if observed:
-        sample_from(s, *first_samples(workload.requests.arrival, concurrency))
+        sample_from(replay.s, *first_samples(workload.requests.arrival, concurrency))
     _run(replay, progress)
+    return outcome_of(workload, cluster, replay, observed)
+
+
+def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: bool) -> Outcome:
+    """What happened, once everything has ended."""
+    s, content = replay.s, replay.content
     jobs = s.jobs
     has_gaps = jobs["done"] & (jobs["output"] > 1)
     outcome = Outcome(
@@ -158,6 +163,11 @@ def _run(replay: Replay, progress: Progress | None) -> None:
                 progress(int(s.counts[ENDED]) / n, "simulating")
     if progress:
         progress(1.0, "simulating")
+    check_ended(s)
+
+
+def check_ended(s: State) -> None:
+    """Raises AgentctlError for a run that is void."""
     if s.counts[LOST_HOLDS]:
         raise AgentctlError(
             f"running requests hold more than {s.holds.size:,} pieces of KV at once",
@@ -173,7 +183,7 @@ def _run(replay: Replay, progress: Progress | None) -> None:
             "an SGLang engine found no KV in the middle of a batch, where it would stop",
             hint="more kv_blocks, more conservativeness, or no mixed_chunk",
         )
-    assert s.counts[ENDED] == n, "every request ends in exactly one state"
+    assert s.counts[ENDED] == s.jobs.size, "every request ends in exactly one state"
 
 
 def _watch(go_on: GoOn, s: State, n: int, progress: Progress | None) -> None:

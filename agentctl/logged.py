@@ -1,0 +1,172 @@
+"""A trace's own run, simulated: every request goes to the engine that the log says, when the log says.
+
+Behind `calibrate log`, which looks for the coefficients that reproduce it, and `validate`, which says how
+well given ones do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numba import njit
+from numpy.typing import NDArray
+
+from agentctl.cluster import Cluster, Router
+from agentctl.errors import ConfigError, InputError
+from agentctl.estimators.batch_time import BatchTime
+from agentctl.policies.base import NoParams, Policy
+from agentctl.sim.driver import begin, check_ended, outcome_of
+from agentctl.sim.outcome import Outcome
+from agentctl.sim.samples import first_samples, sample_from
+from agentctl.sim.view import View
+from agentctl.trace import Trace
+from agentctl.workload import Requests, compile_workload
+from agentctl.workload.compile import SIMULATED
+
+F64 = NDArray[np.float64]
+COLUMNS = [
+    "request_id", "session_id", "instance", "status", "ttft_s", "e2e_s", "queue_s", "cached_tokens",
+]  # fmt: skip
+SCRATCH = ("holds", "samples", "ended")  # of the state: what a run leaves there, the next does not read
+LEAST_PLACED = 0.99  # share of rows whose engine the log must know
+
+
+@njit(cache=True)
+def _as_logged(view: View, requests: Requests, r: int, my: NoParams) -> int:
+    return int(view.memory[r])
+
+
+# In no list of policies: it decides nothing. Its memory is filled with the engines before the run.
+AS_LOGGED = Policy(
+    "as-logged", _as_logged, NoParams(), "the log", (), {}, "Every request goes where the log says.",
+    memory=lambda n_requests, n_sessions, n_engines: n_requests,
+)  # fmt: skip
+
+
+class Logged(NamedTuple):
+    """What the log measured of the workload's requests; NaN where it did not, or the request failed."""
+
+    ttft_s: F64
+    e2e_s: F64
+    queue_s: F64
+    cached_tokens: F64
+
+
+class Placement(NamedTuple):
+    """engine: number of each request's engine in `names`; n_guessed: how many of them the log lacks."""
+
+    engine: NDArray[np.int64]
+    names: tuple[str, ...]
+    n_guessed: int = 0
+
+
+class LoggedRun:
+    """The trace's requests on a cluster, to be run again and again with other coefficients.
+
+    cluster  its engines stand for the log's, in the order of their names; all take the same coefficients
+    policy   None: the log's placement, else this one decides
+
+    Requests arrive at the logged times. Raises InputError for a trace without measured latencies, token
+    counts or placement, ConfigError for a cluster with another number of engines than the log's.
+    """
+
+    def __init__(self, trace: Trace, cluster: Cluster, policy: Policy | None = None) -> None:
+        rows = _simulated(trace, COLUMNS)
+        self.workload = compile_workload(trace, replay="timestamps")
+        self.logged = _logged(rows, str(trace.path))
+        self.placement = None if policy else placement_of(rows, cluster.n_engines, str(trace.path))
+        self.cluster = cluster if policy else replace(cluster, router=Router(AS_LOGGED.name))
+        self._replay = begin(self.workload, self.cluster, policy or AS_LOGGED, seed=0, concurrency=None)
+        if self.placement is not None:
+            self._replay.s.memory[:] = self.placement.engine
+        live = (*self._replay.s._asdict().items(), *self._replay.arrivals._asdict().items())
+        self._fresh = [(array, array.copy()) for name, array in live if name not in SCRATCH]
+        self._used = False
+
+    def simulate(self, batch_time: BatchTime | None = None, observed: bool = False) -> Outcome:
+        """The run with these coefficients, or the cluster's own; `observed` as in sim.driver.simulate."""
+        self._run(batch_time, observed)
+        return outcome_of(self.workload, self.cluster, self._replay, observed)
+
+    def latencies(self, batch_time: BatchTime) -> tuple[F64, F64]:
+        """Simulated TTFT and duration of every request, s; NaN: rejected. Cheaper than an outcome."""
+        self._run(batch_time)
+        jobs = self._replay.s.jobs
+        return jobs["first_token"] - jobs["arrival"], jobs["finish"] - jobs["arrival"]
+
+    def _run(self, batch_time: BatchTime | None, observed: bool = False) -> None:
+        if self._used:
+            for live, fresh in self._fresh:
+                live[...] = fresh
+        self._used = True
+        s = self._replay.s
+        if batch_time is not None:
+            for name in BatchTime._fields[1:]:
+                s.limits[name] = getattr(batch_time, name)
+        if observed:
+            sample_from(s, *first_samples(self.workload.requests.arrival, None))
+        self._replay.go_on(self.workload.n_requests + 1)
+        check_ended(s)
+
+
+def engines_in(trace: Trace) -> tuple[str, ...]:
+    """Names of the engines that served a request, sorted; none where the log does not say."""
+    return _names(_simulated(trace, ["status", "instance"]))
+
+
+def _simulated(trace: Trace, columns: list[str]) -> pl.DataFrame:
+    """One row per request of the workload."""
+    return trace.requests(columns).filter(pl.col("status").cast(pl.String).is_in(SIMULATED))
+
+
+def _names(rows: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(sorted(rows["instance"].drop_nulls().cast(pl.String).unique()))
+
+
+def placement_of(rows: pl.DataFrame, n_engines: int, place: str) -> Placement:
+    """Where each row was served. A row without an engine goes where its session's row before it went, or to
+    the first engine; with one engine in the cluster and none in the log all go there."""
+    named = rows["instance"].cast(pl.String)
+    names = _names(rows)
+    n_missing = named.null_count()
+    if not names and n_engines == 1:
+        return Placement(np.zeros(rows.height, np.int64), (), 0)
+    if n_missing > (1 - LEAST_PLACED) * rows.height:
+        raise InputError(
+            f"{n_missing:,} of {rows.height:,} requests do not say which engine served them",
+            place=place,
+            expected=f"an engine on {LEAST_PLACED:.0%} of them, or a log of one engine",
+            hint="name the field that holds it: agentctl ingest --map instance=FIELD",
+        )
+    if len(names) != n_engines:
+        raise ConfigError(
+            f"the log names {len(names)} engines and the cluster has {n_engines}", place=place,
+            hint=f"--engines {len(names)}",
+        )  # fmt: skip
+    number = named.replace_strict({name: k for k, name in enumerate(names)}, return_dtype=pl.Int64)
+    filled = pl.DataFrame({"engine": number, "session": rows["session_id"]}).with_columns(
+        pl.col("engine").forward_fill().over("session").fill_null(0)
+    )
+    return Placement(filled["engine"].to_numpy(), names, n_missing)
+
+
+def _logged(rows: pl.DataFrame, place: str) -> Logged:
+    """Raises InputError where no request has a latency."""
+    is_ok = (rows["status"].cast(pl.String) == "ok").to_numpy()
+
+    def measured(column: str) -> F64:
+        values = rows[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        return np.where(is_ok, values, np.nan)
+
+    logged = Logged(*(measured(column) for column in Logged._fields))
+    if np.isnan(logged.ttft_s).all() and np.isnan(logged.e2e_s).all():
+        raise InputError(
+            "no request has a measured latency",
+            place=place,
+            expected="time to first token or whole duration of the requests",
+            hint="name the fields: agentctl ingest --map ttft_s=FIELD --map e2e_s=FIELD",
+        )
+    return logged
