@@ -65,18 +65,26 @@ def load_profile(name: str | Path, base: Path | None = None) -> Profile:
 
     A relative path is looked up from `base`, the folder of the file that names it. Raises ConfigError.
     """
+    path = _find(name, base)
+    return parse_profile(read_toml(path), str(name), name=path.stem)
+
+
+def profile_tables(name: str | Path, base: Path | None = None) -> dict[str, Any]:
+    """The tables of the same file as they stand there, to be written again with others beside them."""
+    return read_toml(_find(name, base))
+
+
+def _find(name: str | Path, base: Path | None) -> Path:
     path = (base or Path()) / name
-    if not path.is_file():
-        preset = PRESETS / f"{name}.toml"
-        if str(name) not in preset_names():
-            raise ConfigError(
-                "is neither a file nor a preset",
-                place=f"profile {name}",
-                hint=f"{suggestion(str(name), preset_names())}; a profile may also be a path",
-            )
-        path = preset
-    file = str(name)
-    return parse_profile(read_toml(path), file, name=path.stem)
+    if path.is_file():
+        return path
+    if str(name) not in preset_names():
+        raise ConfigError(
+            "is neither a file nor a preset",
+            place=f"profile {name}",
+            hint=f"{suggestion(str(name), preset_names())}; a profile may also be a path",
+        )
+    return PRESETS / f"{name}.toml"
 
 
 def parse_profile(tables: Mapping[str, Any], file: str, name: str) -> Profile:

@@ -37,6 +37,8 @@ LAYERS = (
         "calibrate",
         "calibrate_sections",
         "calibrate_prior",
+        "calibrate_lps",
+        "calibrate_lps_sections",
     },
     {"cli"},
 )
