@@ -1,87 +1,19 @@
 """The replay on the simulator's kernels against the judge's, which goes batch by batch and block by block."""
 
 import math
+import threading
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles.random_clusters import _limits, cluster_of, ticks
+from oracles.random_clusters import cluster_of
+from oracles.random_snapshots import snapshots
+from oracles.reference_simulator import BatchCoefficients, Limits
 from oracles.snapshots import first_token
 
-from agentctl.estimators.sfs import Probe, estimate_ttft
+from agentctl.errors import InputError, UsageError
+from agentctl.estimators.sfs import Probe, Sfs, estimate_ttft
 from agentctl.estimators.sfs_snapshot import SeenRequest, Snapshot
-
-LONGEST = 24  # tokens of a request at most
-TAKEN = 1.0
-
-
-@st.composite
-def snapshots(draw):
-    """(snapshot, limits, [(time, request) that joins], the last of which is the probe)"""
-    block = draw(st.sampled_from([1, 2, 4]))
-    limits = draw(_limits(block, LONGEST, True, draw(st.booleans())))
-    running, free = [], limits.kv_blocks - 1
-    in_flight = draw(st.booleans())
-    for r in range(draw(st.integers(0, min(6, limits.max_num_seqs)))):
-        request, blocks = draw(_running(limits, in_flight))
-        if blocks <= free:
-            running.append(replace(request, arrival_s=r * 2.0**-9))
-            free -= blocks
-    started = None
-    if any(request.in_flight_tokens for request in running):
-        started = TAKEN - draw(ticks(0, 40))
-    free -= draw(st.integers(0, free)) if draw(st.integers(0, 4)) == 0 else 0  # others have them
-    waiting = [draw(_waiting(limits)) for _ in range(draw(st.integers(0, 5)))]
-    waiting = [replace(q, arrival_s=(10 + k) * 2.0**-9) for k, q in enumerate(waiting)]
-    if limits.scheduling_policy == "priority":
-        waiting.sort(key=lambda q: (q.priority, q.arrival_s))
-    pool = cluster_of([limits]).pools[0]
-    snapshot = Snapshot(pool, TAKEN, free, tuple(running), tuple(waiting), started, draw(st.integers(0, 3)))
-    times = sorted(TAKEN + draw(ticks(0, 60)) for _ in range(draw(st.integers(1, 3))))
-    return snapshot, limits, [(at, draw(_probe(limits))) for at in times]
-
-
-def most_prompt(limits):
-    room = limits.kv_blocks - 1 - math.floor(limits.watermark * limits.kv_blocks)
-    longest = min((limits.kv_blocks - 1) * limits.block_tokens + 1, limits.max_model_len or LONGEST)
-    return max(min(room * limits.block_tokens, longest - 1, LONGEST - 8), 1), longest
-
-
-@st.composite
-def _running(draw, limits, in_flight):
-    most, longest = most_prompt(limits)
-    prompt = draw(st.integers(1, most))
-    output = draw(st.integers(1, max(min(longest - prompt, 12), 1)))
-    emitted = draw(
-        st.integers(0, min(output, longest - prompt - 1))
-    )  # all of them: it outlives its prediction
-    length = prompt + emitted
-    computed = length - 1 if emitted and draw(st.integers(0, 4)) else draw(st.integers(0, length - 1))
-    chunk = draw(st.integers(0, length - computed)) if in_flight else 0
-    size = limits.block_tokens
-    blocks = -(-(computed + chunk) // size)
-    full = (computed + chunk) // size if limits.prefix_caching else 0
-    shared = draw(st.integers(0, full)) if draw(st.booleans()) else 0
-    request = SeenRequest(
-        prompt, output, "", emitted, computed, chunk, blocks - shared, priority=draw(st.integers(0, 2))
-    )
-    return request, blocks - shared
-
-
-@st.composite
-def _waiting(draw, limits):
-    most, longest = most_prompt(limits)
-    prompt = draw(st.integers(1, most))
-    output = draw(st.integers(1, max(min(longest - prompt, 12), 1)))
-    emitted = draw(st.sampled_from([0, 0, 0, draw(st.integers(0, min(output, longest - prompt) - 1))]))
-    hit = draw(st.sampled_from([0, draw(st.integers(0, prompt))]))
-    return SeenRequest(prompt, output, "", emitted, hit_tokens=hit, priority=draw(st.integers(0, 2)))
-
-
-@st.composite
-def _probe(draw, limits):
-    q = draw(_waiting(limits))
-    return Probe(q.prompt_tokens, q.output_tokens, q.hit_tokens, q.priority)
 
 
 @settings(max_examples=400)
@@ -91,3 +23,141 @@ def test_the_replay_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case):
     now, probe = joining[-1]
     expected = first_token(snapshot, limits, joining)
     assert estimate_ttft(snapshot, probe, now, before=joining[:-1]) == expected - now
+
+
+# --- by hand: batches take 1 s, blocks hold 16 tokens
+
+LIMITS = Limits(101, max_num_batched_tokens=100, batch_time=BatchCoefficients(b0=1.0))
+POOL = cluster_of([LIMITS]).pools[0]
+DECODING = SeenRequest(31, 50, "d", emitted_tokens=2, computed_tokens=32)
+SHORT = Probe(20, 5)
+
+
+def pool_with(**limits):
+    return cluster_of([replace(LIMITS, **limits)]).pools[0]
+
+
+def test_an_idle_engine_takes_one_batch_for_a_short_prompt_and_three_for_a_long_one():
+    idle = Snapshot(POOL, 10.0, 100)
+    assert estimate_ttft(idle, SHORT) == 1.0
+    assert estimate_ttft(idle, Probe(250, 5)) == 3.0
+    assert estimate_ttft(idle, Probe(250, 5, hit_tokens=160)) == 1.0
+
+
+def test_the_batch_in_flight_is_waited_for_and_one_that_is_overdue_ends_now():
+    flying = replace(DECODING, in_flight_tokens=1)
+    for started, rest in ((9.75, 0.75), (9.0, 0.0), (2.0, 0.0)):
+        busy = Snapshot(POOL, 10.0, 90, (flying,), batch_started_s=started)
+        assert estimate_ttft(busy, SHORT) == rest + 1.0
+
+
+def test_a_prompt_waits_for_those_before_it_in_the_queue():
+    """100 tokens a batch: 99 of the first waiting request, its last 51 and 48 of the other's, and so on."""
+    busy = Snapshot(POOL, 10.0, 90, (DECODING,), (SeenRequest(150, 5), SeenRequest(150, 5)))
+    assert estimate_ttft(busy, SHORT) == 4.0
+
+
+def test_a_full_pool_is_waited_for_until_its_holder_ends():
+    """The holder emits 48 more tokens, one a second; it takes one of the three free blocks for the next."""
+    tight = Snapshot(pool_with(kv_blocks=7), 10.0, 3, (DECODING,))
+    assert estimate_ttft(tight, Probe(60, 5)) == 49.0
+    assert estimate_ttft(tight, Probe(32, 5)) == 1.0
+
+
+def test_a_request_that_outlives_its_prediction_ends_with_its_next_token():
+    outlived = replace(DECODING, output_tokens=2)
+    assert estimate_ttft(Snapshot(pool_with(kv_blocks=7), 10.0, 3, (outlived,)), Probe(60, 5)) == 2.0
+
+
+def test_what_the_engine_can_never_serve_never_has_a_first_token():
+    assert estimate_ttft(Snapshot(POOL, 10.0, 100), Probe(2000, 5)) == math.inf
+    held_by_others = Snapshot(POOL, 10.0, 1)
+    assert estimate_ttft(held_by_others, Probe(60, 5)) == math.inf
+
+
+def test_an_old_snapshot_is_played_up_to_now():
+    """Five batches have run meanwhile; the sixth is in flight for half a second."""
+    busy = Snapshot(POOL, 10.0, 90, (DECODING,))
+    assert estimate_ttft(busy, SHORT, now=15.5) == 1.5
+    ends = replace(DECODING, output_tokens=4)
+    assert estimate_ttft(Snapshot(POOL, 10.0, 90, (ends,)), SHORT, now=15.5) == 1.0
+
+
+def test_the_way_to_the_queue_counts():
+    assert estimate_ttft(Snapshot(POOL, 10.0, 100), SHORT, ingress_s=0.25) == 1.25
+    busy = Snapshot(POOL, 10.0, 90, (DECODING,))
+    assert estimate_ttft(busy, SHORT, ingress_s=0.25) == 2.0  # it misses the batch that begins now
+
+
+def test_requests_that_were_sent_count_until_a_snapshot_has_them():
+    engine, long = Sfs(), Probe(400, 5)
+    engine.observe(Snapshot(POOL, 10.0, 100))
+    engine.sent("x", long, 10.0)
+    engine.sent("y", long, 10.0)
+    assert engine.pending == ("x", "y")
+    assert engine.ttft(SHORT, 10.0) == 9.0
+    engine.ended("y")
+    assert engine.ttft(SHORT, 10.0) == 5.0
+    engine.observe(Snapshot(POOL, 10.25, 100, waiting=(SeenRequest(400, 5, "x"),)))
+    assert engine.pending == () and engine.ttft(SHORT, 10.25) == 5.0
+
+
+def test_a_burst_is_spread_by_the_ledger_and_herds_without_it():
+    """Six requests at one instant on two equal engines, each to the one that answers first."""
+
+    def sent_to_first(with_ledger):
+        engines = [Sfs(), Sfs()]
+        for engine in engines:
+            engine.observe(Snapshot(POOL, 10.0, 100))
+        chosen = []
+        for r in range(6):
+            times = [engine.ttft(Probe(200, 5), 10.0) for engine in engines]
+            chosen.append(times.index(min(times)))
+            if with_ledger:
+                engines[chosen[-1]].sent(str(r), Probe(200, 5), 10.0)
+        return chosen
+
+    assert sent_to_first(with_ledger=False) == [0] * 6
+    assert sorted(sent_to_first(with_ledger=True)) == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one():
+    engine = Sfs()
+    engine.observe(Snapshot(POOL, 11.0, 100))
+    engine.observe(Snapshot(POOL, 10.0, 90, (DECODING,), (SeenRequest(150, 5),)))
+    assert engine.ttft(SHORT, 11.0) == 1.0
+
+
+def test_a_snapshot_is_too_old_after_a_second_unless_the_engine_had_nothing_to_do():
+    engine = Sfs()
+    with pytest.raises(InputError, match="no snapshot"):
+        engine.ttft(SHORT, 10.0)
+    engine.observe(Snapshot(POOL, 10.0, 100))
+    assert engine.ttft(SHORT, 100.0) == 1.0
+    engine.observe(Snapshot(POOL, 110.0, 90, (DECODING,)))
+    assert engine.ttft(SHORT, 111.0) == 1.0
+    with pytest.raises(InputError, match=r"1.500 s old; expected at most 1 s"):
+        engine.ttft(SHORT, 111.5)
+
+
+def test_a_probe_has_tokens_and_hits_no_more_than_its_prompt():
+    for wrong in ((0, 5), (5, 0), (5, 5, 6), (5, 5, -1)):
+        with pytest.raises(UsageError):
+            Probe(*wrong)
+
+
+def test_threads_do_not_disturb_each_other():
+    busy = Snapshot(POOL, 10.0, 90, (DECODING,), tuple(SeenRequest(150, 5) for _ in range(30)))
+    probes = [Probe(20 + 100 * k, 5) for k in range(4)]
+    alone = [estimate_ttft(busy, probe) for probe in probes]
+    found: dict[int, set[float]] = {}
+
+    def ask(k):
+        found[k] = {estimate_ttft(busy, probes[k]) for _ in range(300)}
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {k: {alone[k]} for k in range(4)}
