@@ -199,6 +199,11 @@ def cluster_of(profile: Profile, engines: int = 1, router: Router | None = None)
     return Cluster((pool,), router or Router())
 
 
+def with_profile(cluster: Cluster, profile: Profile) -> Cluster:
+    """The cluster's limits with the profile's batch times."""
+    return replace(cluster, pools=tuple(replace(pool, profile=profile) for pool in cluster.pools))
+
+
 def check_simulated(cluster: Cluster) -> None:
     """Raise ConfigError for what this version's simulator cannot do yet: nothing is silently ignored."""
     for pool in cluster.pools:

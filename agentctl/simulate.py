@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agentctl import __version__
 from agentctl.analyzers.words import count, percent, seconds
+from agentctl.cluster import load_cluster
 from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.metrics import Run, Samples, hit_ratio, measure, per_s, tokens_per_s
+from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_settings, router_words
 from agentctl.policies.base import Policy, load_policy
 from agentctl.present import Section, Table
@@ -133,6 +136,16 @@ def policy_of(cluster: Cluster, name: str | None = None, params: Mapping[str, An
     own = router.params if name in (None, router.policy) else {}
     batch_time = cluster.pools[0].profile.batch_time
     return load_policy(name or router.policy, {**own, **(params or {})}, router.tie, batch_time)
+
+
+def current_policy(text: str, cluster: Cluster) -> tuple[str, Policy]:
+    """What --current names: `POLICY`, `POLICY:key=value,...`, or a cluster file whose router is in use."""
+    if text.endswith(".toml"):
+        router = load_cluster(Path(text)).router
+        policy = policy_of(replace(cluster, router=router))
+    else:
+        policy = policy_of(cluster, *parse_policy(text, "--current"))
+    return policy.name, policy
 
 
 def _settled(cluster: Cluster, policy: Policy) -> tuple[Cluster, dict[str, Any]]:

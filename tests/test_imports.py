@@ -38,6 +38,7 @@ LAYERS = (
         "calibrate_sections",
         "calibrate_prior",
         "calibrate_lps",
+        "validate",
         "calibrate_lps_sections",
     },
     {"cli"},

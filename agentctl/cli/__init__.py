@@ -4,6 +4,7 @@ COMMANDS = {
     "ingest": "Turn request logs into a trace dataset",
     "analyze": "Say what is in a trace: reuse, locality, phases, load",
     "calibrate": "Say how fast one engine is, from what was measured",
+    "validate": "Say how far the simulator is from what a log measured",
     "simulate": "Replay a trace on a cluster under one routing policy",
     "recommend": "Compare policies and cluster sizes, and name one",
     "policies": "List the routing policies, explain one, or check your own",

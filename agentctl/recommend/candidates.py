@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 
-from agentctl.cluster import Cluster, cluster_of, load_cluster
+from agentctl.cluster import Cluster, cluster_of, with_profile
 from agentctl.errors import UsageError
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_words, settled
 from agentctl.policies.base import Policy
 from agentctl.profile import Profile
 from agentctl.recommend.search import Candidate
-from agentctl.simulate import policy_of
+from agentctl.simulate import current_policy, policy_of
 
 DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
 REFERENCE = "round-robin"  # when the current policy is not given
@@ -29,9 +27,7 @@ def base_cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
                 "neither is given", place="--profile, --cluster", expected="at least one of them"
             )
         return cluster_of(profile, DEFAULT_ENGINES)
-    if profile is None:
-        return cluster
-    return replace(cluster, pools=tuple(replace(pool, profile=profile) for pool in cluster.pools))
+    return with_profile(cluster, profile) if profile else cluster
 
 
 def candidates_of(
@@ -41,7 +37,7 @@ def candidates_of(
     as a reference only: `policies` were asked for, and it is none of them."""
     any_cluster = next(iter(clusters.values()))
     chosen = dict(_named(text, any_cluster, "--policies") for text in policies or DEFAULT_POLICIES)
-    reference, policy = _current(current or REFERENCE, any_cluster)
+    reference, policy = current_policy(current or REFERENCE, any_cluster)
     if reference in chosen and chosen[reference].my != policy.my:
         reference = f"{reference} (current)"
     reference_only = bool(policies) and reference not in chosen
@@ -58,16 +54,6 @@ def _named(text: str, cluster: Cluster, place: str) -> tuple[str, Policy]:
     name, params = parse_policy(text, place)
     policy = policy_of(cluster, name, params)
     return policy.name + text.strip().removeprefix(name), policy
-
-
-def _current(text: str, cluster: Cluster) -> tuple[str, Policy]:
-    """`POLICY`, `POLICY:key=value,...`, or a cluster file whose router is in use."""
-    if text.endswith(".toml"):
-        router = load_cluster(Path(text)).router
-        policy = policy_of(replace(cluster, router=router))
-    else:
-        policy = policy_of(cluster, *parse_policy(text, "--current"))
-    return policy.name, policy
 
 
 def routers_in_words(cluster: Cluster, candidates: Sequence[Candidate]) -> str:

@@ -1,0 +1,299 @@
+"""A log that the simulator itself wrote is reproduced to the bit; one of another engine is found out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentctl.calibrate_prior import RUNS, calibrate_prior
+from agentctl.cluster import cluster_of
+from agentctl.errors import ConfigError, InputError, UsageError
+from agentctl.estimators.batch_time import BatchTime
+from agentctl.ingest.build import IngestOptions, ingest
+from agentctl.policies.base import load_policy
+from agentctl.profile import Profile, parse_profile
+from agentctl.sim.driver import simulate
+from agentctl.validate import back_test, validate
+from agentctl.validate.compare import load_at_arrival
+from agentctl.workload import compile_workload
+
+DATA = Path(__file__).parents[1] / "data"
+SPEED = BatchTime("hinge", 6e-3, 4e-5, 6e-5, 1e-7, 1e-7, 1e-9)
+PROFILE = Profile(
+    SPEED, name="true", kv_blocks=900, block_tokens=16, max_num_seqs=8, max_num_batched_tokens=512
+)
+COLUMNS = {
+    "request_id": "id", "arrival_s": "at", "prompt_tokens": "in", "output_tokens": "out",
+    "session_id": "session", "hash_ids": "blocks", "instance": "engine", "ttft_s": "ttft", "e2e_s": "e2e",
+    "queue_s": "queue", "cached_tokens": "cached",
+}  # fmt: skip
+
+
+def asked(n=400, seed=5):
+    """Requests of growing sessions with shared beginnings, in bursts: the engines are busy and queue."""
+    random = np.random.default_rng(seed)
+    rows, sessions = [], {}
+    at = 0.0
+    for k in range(n):
+        at += float(random.exponential(0.03 if (k // 50) % 2 else 0.4))
+        name = f"s{random.integers(0, 40)}"
+        blocks = sessions.setdefault(name, [1, 2, 3])
+        blocks += [1000 * k + j for j in range(int(random.integers(1, 12)))]
+        rows.append(
+            {"id": f"r{k}", "at": at, "in": 16 * len(blocks), "out": int(random.integers(1, 80)),
+             "session": name, "blocks": list(blocks)}
+        )  # fmt: skip
+        if len(blocks) > 60:
+            del sessions[name]
+    return rows
+
+
+def dataset(folder, rows, name="run"):
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    present = {key for row in rows for key in row}
+    columns = {ours: theirs for ours, theirs in COLUMNS.items() if theirs in present}
+    options = IngestOptions(format="generic", map=columns, block_tokens=16)
+    return ingest([path], folder / f"{name}.trace", options).trace
+
+
+def written(folder, profile=PROFILE, engines=2, name="run", **leave):
+    """The dataset of a log that the simulator wrote, under a policy that balances hits and load."""
+    rows = asked()
+    workload = compile_workload(dataset(folder, rows, f"{name}-asked"), replay="timestamps")
+    cluster = cluster_of(profile, engines)
+    outcome = simulate(workload, cluster, load_policy("lmetric"))
+    assert outcome.done.all() and len(set(outcome.engine)) == engines
+    for k, row in enumerate(rows):
+        measured = {
+            "engine": f"engine-{outcome.engine[k]}",
+            "ttft": outcome.first_token_s[k] - outcome.arrival_s[k],
+            "e2e": outcome.finish_s[k] - outcome.arrival_s[k],
+            "queue": outcome.scheduled_s[k] - outcome.arrival_s[k],
+            "cached": int(outcome.hit_tokens[k]),
+        }
+        row |= {key: value for key, value in measured.items() if leave.get(key, True)}
+    return dataset(folder, rows, name)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("log"))
+
+
+@pytest.fixture(scope="module")
+def test(log):
+    return validate(log, profile=PROFILE)
+
+
+def test_a_log_of_the_simulator_itself_has_no_error(test):
+    document = test.document
+    assert document["schema"] == "agentctl/validate/1"
+    assert document["verdict"]["status"] == "OK" and test.exit_code == 0
+    assert document["placement"] == {
+        "by": "log",
+        "policy": None,
+        "engines": ["engine-0", "engine-1"],
+        "guessed": 0,
+    }
+    for name in ("ttft_s", "e2e_s", "tpot_s"):
+        assert document["latencies"][name]["mape"]["value"] < 1e-6
+        assert document["latencies"][name]["n"] >= 390
+        for error in document["latencies"][name]["error"].values():
+            assert abs(error["value"]) < 1e-6
+    assert document["latencies"]["queue_s"]["logged"]["p95"] > 0.05  # it did queue
+    assert abs(document["latencies"]["queue_s"]["gap_s"]["value"]) < 1e-6
+    assert document["hit_ratio"]["gap"]["value"] == 0 and document["hit_ratio"]["logged"] > 0.3
+    assert test.outcome.num_rows == 400
+
+
+def test_bins_of_load_sum_to_the_whole(log):
+    slower = replace(PROFILE, batch_time=SPEED._replace(b0=7e-3))
+    document = validate(log, profile=slower).document
+    bins = document["load_bins"]
+    assert len(bins) > 2 and sum(one["requests"] for one in bins) == document["requests"]
+    for name in ("ttft_s", "e2e_s", "tpot_s"):
+        whole = document["latencies"][name]
+        parts = [one["latencies"][name] for one in bins]
+        assert sum(part["n"] for part in parts) == whole["n"]
+        for what in ("bias", "mape"):
+            total = sum(part["n"] * part[what]["value"] for part in parts)
+            assert total / whole["n"] == pytest.approx(whole[what]["value"])
+    ends = [one["load"] for one in bins]
+    assert all(before[1] < after[0] for before, after in pairwise(ends))
+
+
+def scaled(factor):
+    return replace(PROFILE, name="scaled", batch_time=BatchTime("hinge", *(factor * c for c in SPEED[1:])))
+
+
+def test_times_that_are_a_quarter_too_long_are_found_and_fail(log):
+    result = validate(log, profile=scaled(1.25))
+    document = result.document
+    assert document["verdict"]["status"] == "FAIL" and result.exit_code == 3
+    assert document["latencies"]["tpot_s"]["bias"]["value"] == pytest.approx(0.25, abs=0.05)
+    assert document["latencies"]["e2e_s"]["bias"]["value"] > 0.2  # and longer queues on top
+    assert "does not reproduce" in document["verdict"]["statement"]
+    assert any("profile's engine is slower" in text for text in document["warnings"])
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.02, "OK"), (1.04, "WARN"), (0.7, "FAIL")])
+def test_the_verdict_follows_the_error(log, factor, status):
+    found = back_test(log, cluster_of(scaled(factor), 2))
+    assert found.status == status
+    assert (found.error.value > 0) == (factor > 1)
+
+
+def test_another_cache_is_found_in_the_hits(log):
+    found = back_test(log, cluster_of(replace(PROFILE, kv_blocks=120), 2))
+    assert found.hit_gap < -0.02 and found.status in ("WARN", "FAIL")
+
+
+def test_requests_that_no_simulated_engine_can_hold_fail(log):
+    document = validate(log, profile=replace(PROFILE, max_model_len=700)).document
+    assert document["rejected"] > 10 and document["verdict"]["status"] == "FAIL"
+    assert "can never fit" in document["verdict"]["statement"]
+
+
+def test_without_placement_only_a_current_policy_can_be_compared(tmp_path):
+    log = written(tmp_path, engine=False)
+    none = validate(log, profile=PROFILE, engines=2)
+    assert none.document["verdict"]["status"] == "UNVALIDATED" and none.exit_code == 0
+    assert "--current" in none.document["verdict"]["statement"]
+    assert validate(log, profile=PROFILE, engines=2, strict=True).exit_code == 3
+    right = validate(log, profile=PROFILE, engines=2, current="lmetric").document
+    wrong = validate(log, profile=PROFILE, engines=2, current="round-robin").document
+    assert right["placement"]["policy"] == "lmetric"
+    assert right["latencies"]["e2e_s"]["mape"]["value"] < 1e-6 < wrong["latencies"]["e2e_s"]["mape"]["value"]
+
+
+def test_a_log_without_latencies_is_unvalidated(tmp_path):
+    log = dataset(tmp_path, asked())
+    document = validate(log, profile=PROFILE).document
+    assert document["verdict"]["status"] == "UNVALIDATED"
+    assert "no measured latency" in document["verdict"]["statement"]
+
+
+def test_synthesised_starts_are_unvalidated(tmp_path):
+    """Sessions of a log without times of day: how loaded the engines were is not known."""
+    sample = Path(__file__).parents[2] / "sample_traces" / "weka_small.jsonl.gz"
+    found = back_test(
+        ingest([sample], tmp_path / "w.trace").trace, cluster_of(PROFILE), load_policy("lmetric")
+    )
+    assert found.status == "UNVALIDATED" and "synthesised" in found.why_not
+
+
+def test_what_the_engines_said_of_themselves_is_compared(log, monkeypatch):
+    """Gauges taken from a run of the same engines: no gap in running, waiting or KV."""
+    import polars as pl
+
+    run = simulate(
+        compile_workload(log, replay="timestamps"),
+        cluster_of(PROFILE, 2),
+        load_policy("lmetric"),
+        observed=True,
+    )
+    at = run.samples.time_s[20:120]
+    parts = [
+        pl.DataFrame({
+            "ts_s": at, "kind": "gauge", "instance": f"engine-{e}",
+            "running": run.samples.running_requests[20:120, e],
+            "waiting": run.samples.waiting_requests[20:120, e],
+            "kv_usage": run.samples.kv_used_blocks[20:120, e] / run.samples.kv_total_blocks[e],
+        }) for e in range(2)
+    ]  # fmt: skip
+    monkeypatch.setattr(type(log), "events", lambda self: pl.concat(parts))
+    state = validate(log, profile=PROFILE).document["engine_state"]
+    assert set(state) == {"kv_usage", "running", "waiting"}
+    assert all(gauge["n"] == 200 and gauge["mean_gap"] < 1e-9 for gauge in state.values())
+    assert state["kv_usage"]["logged"] > 0 and state["running"]["logged"] > 0.1
+
+
+def test_load_counts_those_who_are_there_and_the_one_who_comes():
+    arrival, end = np.array([0.0, 1, 2, 5]), np.array([4.0, 3, 9, 6])
+    assert load_at_arrival(arrival, end, np.zeros(4, int)).tolist() == [1, 2, 3, 2]
+    assert load_at_arrival(arrival, end, np.array([0, 1, 0, 1])).tolist() == [1, 1, 2, 1]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """A measured run of vLLM 0.19, and the prior of its model and GPU under its limits."""
+    folder = tmp_path_factory.mktemp("llama")
+    trace = ingest([DATA / "llmserving" / "measured_llama.jsonl.gz"], folder / "run.trace").trace
+    prior = calibrate_prior(DATA / "prior" / "llama-3.1-8b.json", "rtx-pro-6000-server")
+    profile = parse_profile(prior.profile, "profile", "prior")
+    return trace, replace(profile, max_num_seqs=128, max_num_batched_tokens=2048)
+
+
+def test_a_measured_run_under_a_prior_errs_as_it_is_known_to(llama):
+    """The same errors as tests/sim/test_prior_runs.py finds without any of this."""
+    document = validate(llama[0], profile=llama[1]).document
+    assert document["verdict"]["status"] == "OK"
+    assert document["latencies"]["e2e_s"]["mape"]["value"] == pytest.approx(RUNS[0], abs=0.005)
+    assert document["latencies"]["ttft_s"]["mape"]["value"] == pytest.approx(0.10, abs=0.005)
+    assert (
+        document["hit_ratio"] is None and "does not say what was cached" in document["verdict"]["statement"]
+    )
+    assert document["latencies"]["ttft_s"]["logged"]["mean"] == pytest.approx(
+        7.097, abs=5e-4
+    )  # by its authors
+    assert "too narrow" in document["intervals"]["caveat"]
+
+
+def test_a_wrong_limit_shows_as_waiting(llama):
+    document = validate(llama[0], profile=replace(llama[1], max_num_seqs=256)).document
+    assert document["verdict"]["status"] == "FAIL"
+    assert validate(llama[0], profile=llama[1], strict=True).exit_code == 0
+
+
+def test_another_models_profile_is_an_error(tmp_path):
+    rows = [row | {"model": "meta/Llama-3.1-8B", "e2e": 1.0} for row in asked(60)]
+    COLUMNS_WITH_MODEL = COLUMNS | {"model": "model"}
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    columns = {ours: theirs for ours, theirs in COLUMNS_WITH_MODEL.items() if theirs in rows[0]}
+    trace = ingest(
+        [path], tmp_path / "m.trace", IngestOptions(format="generic", map=columns, block_tokens=16)
+    ).trace
+    with pytest.raises(ConfigError, match=r"is of qwen3-8b, the log of llama-3.1-8b"):
+        validate(trace, profile=replace(PROFILE, model="Qwen/Qwen3-8B"))
+    assert validate(trace, profile=replace(PROFILE, model="llama-3.1-8b")).document["verdict"]["error"]
+
+
+def test_a_predictive_profile_is_refused_under_other_limits(log):
+    only = replace(PROFILE, provenance={"predictive_only": True})
+    assert validate(log, profile=only).document["verdict"]["status"] == "OK"
+    cluster = cluster_of(PROFILE, 2)
+    other = replace(cluster, pools=(replace(cluster.pools[0], max_num_seqs=64),))
+    with pytest.raises(ConfigError, match=r"max_num_seqs: is 64.*engines with 8"):
+        validate(log, profile=only, cluster=other)
+
+
+def test_a_profile_fitted_to_this_log_says_so(log):
+    fitted = replace(PROFILE, provenance={"trace_digest": log.digest})
+    document = validate(log, profile=fitted).document
+    assert document["in_sample"] and any("in sample" in text for text in document["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({}, UsageError, "neither is given"),
+        ({"profile": replace(PROFILE, kv_blocks=None)}, ConfigError, "kv_blocks: missing"),
+        ({"profile": PROFILE, "engines": 3}, ConfigError, "the log names 2 engines and the cluster has 3"),
+    ],
+)
+def test_what_cannot_be_simulated_is_an_error(log, arguments, error, says):
+    with pytest.raises(error, match=says):
+        validate(log, **arguments)
+
+
+def test_missing_token_counts_are_an_error(tmp_path):
+    rows = [{key: value for key, value in row.items() if key != "out"} | {"e2e": 1.0} for row in asked(60)]
+    with pytest.raises(InputError, match="no output_tokens"):
+        validate(dataset(tmp_path, rows), profile=PROFILE)
