@@ -14,6 +14,7 @@ from agentctl.errors import ConfigError
 from agentctl.logged import LEAST_PLACED, LoggedRun, engines_in
 from agentctl.policies._settings import settled
 from agentctl.policies.base import Policy
+from agentctl.profile import Profile
 from agentctl.sim.outcome import Outcome
 from agentctl.trace import Trace
 from agentctl.validate.compare import (
@@ -203,8 +204,14 @@ def _compare(
         hits=hits_of(pairs, blocks),
         bins=bins_of(pairs, blocks),
         gauges=gauges_of(trace.events(), outcome.samples, placement.names if placement else ()),
-        in_sample=any(profile.provenance.get("trace_digest") == trace.digest for profile in profiles),
+        in_sample=any(_fitted_to(profile) == trace.digest for profile in profiles),
     )
+
+
+def _fitted_to(profile: Profile) -> str | None:
+    """Digest of the trace that a profile of `calibrate log` was fitted to."""
+    inputs = profile.provenance.get("inputs")
+    return inputs.get("trace") if isinstance(inputs, dict) else None
 
 
 def judged(found: Compared) -> BackTest:

@@ -275,7 +275,7 @@ def test_a_predictive_profile_is_refused_under_other_limits(log):
 
 
 def test_a_profile_fitted_to_this_log_says_so(log):
-    fitted = replace(PROFILE, provenance={"trace_digest": log.digest})
+    fitted = replace(PROFILE, provenance={"inputs": {"trace": log.digest}})
     document = validate(log, profile=fitted).document
     assert document["in_sample"] and any("in sample" in text for text in document["warnings"])
 
