@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,10 +23,12 @@ from agentctl.recommend.study import study
 from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
-from agentctl.simulate import assumptions, cluster_facts, trace_facts
+from agentctl.simulate import assumptions, cluster_facts, current_policy, trace_facts
 from agentctl.slo import parse_slos
 from agentctl.toml import suggestion
 from agentctl.trace import Trace
+from agentctl.validate.back_test import BackTest, back_test
+from agentctl.validate.run import verdict_of
 from agentctl.workload import Workload, compile_workload, resample, scale_load, take_sessions
 
 RECORDED = Ladder(
@@ -94,7 +96,8 @@ def recommend(
     _compile_all(run, candidates, workload)
     found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
     decision = decide(found, reference, objective, reference_only)
-    checks = check_all(Evidence(trace.meta, workload, decision, recorded))
+    tested = _back_test(trace, clusters, base if cluster else None, current)
+    checks = check_all(Evidence(trace.meta, workload, decision, recorded, tested))
     status, lead, exit_code = _status(decision, checks, strict)
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
@@ -110,8 +113,22 @@ def recommend(
         statement=lead + words.statement(decision, called, rate),
         assumptions=(*method, *assumptions(workload, base, routers_in_words(base, candidates))),
     )
-    head = {**_provenance(workload, base, seed), "exit_code": exit_code}
+    head = {**_provenance(workload, base, seed), "exit_code": exit_code, "back_test": verdict_of(tested)}
     return RunResult(describe.document(told, head), describe.sections(told), exit_code)
+
+
+def _back_test(
+    trace: Trace, clusters: Mapping[int, Cluster], given: Cluster | None, current: str | None
+) -> BackTest:
+    """V1, on the cluster as it is today: the one given, or the only size asked for.
+
+    Sizes that are only tried do not say how many engines the log's router had: there the log's own placement
+    is the only one.
+    """
+    today = next(iter(clusters.values())) if len(clusters) == 1 else given
+    base = today or next(iter(clusters.values()))
+    policy = current_policy(current, base)[1] if current and today else None
+    return back_test(trace, base, policy, resize=True)
 
 
 def _compile_all(

@@ -93,16 +93,17 @@ def back_test(
 
     The log's placement where it is known (one engine, or an engine on 99 % of the rows), else the policy
     `current`. resize: where the log names another number of engines, the cluster gets that many. Status is
-    UNVALIDATED, with the reason, for a log without latencies, with synthesised starts, or without placement.
+    UNVALIDATED, with the reason, for a log without latencies, with synthesised starts, without placement, or
+    of other engines (`wrong_kind`).
 
-    Raises InputError (token counts), ConfigError (other number of engines, a predictive_only profile under
-    other limits).
+    Raises InputError (token counts), ConfigError (other number of engines, what is not simulated).
     """
-    check_limits(cluster)
     names = engines_in(trace)
     placed = is_placed(trace, cluster.n_engines)
     if why := _why_not(trace, placed, current):
         return BackTest("UNVALIDATED", why)
+    if wrong := wrong_kind(trace, cluster):
+        return BackTest("UNVALIDATED", wrong.message)
     if placed and resize and names and len(names) != cluster.n_engines:
         if len(cluster.pools) > 1:
             why = f"the log names {len(names)} engines, the cluster has {cluster.n_engines} in several pools"
@@ -121,21 +122,33 @@ def is_placed(trace: Trace, n_engines: int) -> bool:
     return missing <= (1 - LEAST_PLACED) * rows.height or (missing == rows.height and n_engines == 1)
 
 
-def check_limits(cluster: Cluster) -> None:
-    """Raise ConfigError for coefficients that only reproduce one log, under limits that it did not have."""
+def wrong_kind(trace: Trace, cluster: Cluster) -> ConfigError | None:
+    """Why these engines cannot be the log's: another model, or coefficients that only reproduce one log (of
+    `calibrate log`) under limits that it did not have."""
+    logged = {_short(name) for name in trace.requests(["model"])["model"].drop_nulls().cast(str).unique()}
     for pool in cluster.pools:
         profile = pool.profile
-        if not profile.provenance.get("predictive_only"):
-            continue
-        for key in LIMITS:
+        if logged and profile.model and _short(profile.model) not in logged:
+            return ConfigError(
+                f"is of {_short(profile.model)}, the log of {', '.join(sorted(logged)[:3])}",
+                place=f"profile {profile.name}",
+                expected="a profile of the model that was served",
+                hint="where both are names of one model, leave `model` out of the profile",
+            )
+        for key in LIMITS if profile.provenance.get("predictive_only") else ():
             own, used = getattr(profile, key), getattr(pool, key)
             if own is not None and used != own:
-                raise ConfigError(
+                return ConfigError(
                     f"is {used:,}, and the profile's coefficients reproduce a log of engines with {own:,}",
                     place=f"[pool] {pool.name} {key}",
                     expected=f"{own:,}: they are not known one by one (predictive_only)",
                     hint="calibrate from step logs, or from a log of engines with these limits",
                 )
+    return None
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2].lower()
 
 
 def _why_not(trace: Trace, placed: bool, current: Policy | None) -> str | None:
@@ -148,8 +161,8 @@ def _why_not(trace: Trace, placed: bool, current: Policy | None) -> str | None:
         return "the log has no measured latency (agentctl ingest --map ttft_s=FIELD or e2e_s=FIELD names one)"
     if not placed and current is None:
         return (
-            "the log does not say which engine served a request; --current POLICY simulates the router that "
-            "was in use, and --map instance=FIELD of agentctl ingest names the engine"
+            "the log does not say which engine served a request; --current POLICY, on as many engines as "
+            "there were, simulates its router, and agentctl ingest --map instance=FIELD names the engine"
         )
     return None
 

@@ -8,14 +8,23 @@ from typing import Any
 
 from agentctl import __version__
 from agentctl.cluster import Cluster, cluster_of, with_profile
-from agentctl.errors import ConfigError, UsageError
+from agentctl.errors import UsageError
 from agentctl.logged import engines_in
 from agentctl.profile import Profile
 from agentctl.result import RunResult
 from agentctl.simulate import cluster_facts, current_policy, trace_facts
 from agentctl.trace import Trace
 from agentctl.validate import words
-from agentctl.validate.back_test import FAIL, HIT_FAIL, HIT_WARN, WARN, BackTest, back_test, is_placed
+from agentctl.validate.back_test import (
+    FAIL,
+    HIT_FAIL,
+    HIT_WARN,
+    WARN,
+    BackTest,
+    back_test,
+    is_placed,
+    wrong_kind,
+)
 from agentctl.validate.compare import Bin, Errors, Hits
 from agentctl.validate.intervals import CONFIDENCE, SEED
 from agentctl.validate.sections import sections_of
@@ -46,6 +55,8 @@ def validate(
     ConfigError, UsageError.
     """
     base = _cluster(trace, profile, cluster, engines)
+    if wrong := wrong_kind(trace, base):
+        raise wrong
     policy = current_policy(current, base)[1] if current else None
     if policy is not None and is_placed(trace, base.n_engines):
         policy = None  # the log's own placement is better
@@ -63,7 +74,6 @@ def validate(
 
 def _cluster(trace: Trace, profile: Profile | None, cluster: Cluster | None, engines: int | None) -> Cluster:
     names = engines_in(trace)
-    _check_model(trace, profile, cluster)
     if cluster is not None:
         base = with_profile(cluster, profile) if profile else cluster
         return base.with_engines(engines) if engines else base
@@ -72,27 +82,9 @@ def _cluster(trace: Trace, profile: Profile | None, cluster: Cluster | None, eng
     return cluster_of(profile, engines or max(1, len(names)))
 
 
-def _check_model(trace: Trace, profile: Profile | None, cluster: Cluster | None) -> None:
-    """Raise ConfigError when log and profile both name their model and share none."""
-    logged = {_short(name) for name in trace.requests(["model"])["model"].drop_nulls().cast(str).unique()}
-    profiles = [profile] if profile else [pool.profile for pool in cluster.pools] if cluster else []
-    named = {_short(one.model) for one in profiles if one.model}
-    if logged and named and not logged & named:
-        raise ConfigError(
-            f"is of {', '.join(sorted(named))}, the log of {', '.join(sorted(logged)[:3])}",
-            place=f"profile {profiles[0].name}",
-            expected="a profile of the model that was served",
-            hint="where both are names of one model, leave `model` out of the profile",
-        )
-
-
-def _short(name: str) -> str:
-    return name.rpartition("/")[2].lower()
-
-
-def _compared(trace: Trace, cluster: Cluster, test: BackTest) -> dict[str, Any]:
-    found = test.compared
-    verdict = {
+def verdict_of(test: BackTest) -> dict[str, Any]:
+    """V1 for a document."""
+    return {
         "status": test.status,
         "statement": words.statement(test),
         "error": None if test.error is None else test.error._asdict(),
@@ -101,11 +93,15 @@ def _compared(trace: Trace, cluster: Cluster, test: BackTest) -> dict[str, Any]:
         "limits": {"warn": WARN, "fail": FAIL, "hit_warn": HIT_WARN, "hit_fail": HIT_FAIL},
         "why_not": test.why_not,
     }
+
+
+def _compared(trace: Trace, cluster: Cluster, test: BackTest) -> dict[str, Any]:
+    found = test.compared
     if found is None:
         return {
             "trace": {"name": trace.name, "digest": trace.digest},
             "cluster": cluster_facts(cluster),
-            "verdict": verdict,
+            "verdict": verdict_of(test),
             "placement": None,
             "requests": trace.n_requests,
             "warnings": [],
@@ -114,7 +110,7 @@ def _compared(trace: Trace, cluster: Cluster, test: BackTest) -> dict[str, Any]:
     return {
         "trace": trace_facts(workload),
         "cluster": cluster_facts(found.cluster),
-        "verdict": verdict,
+        "verdict": verdict_of(test),
         "placement": {
             "by": "log" if found.policy is None else "policy",
             "policy": found.policy,

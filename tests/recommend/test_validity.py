@@ -9,6 +9,7 @@ from agentctl.recommend.search import Candidate, Found, Measured
 from agentctl.recommend.statistics import Peak
 from agentctl.recommend.validity import CHECKS, Evidence, check_all
 from agentctl.trace import PrefixTree
+from agentctl.validate import BackTest
 from agentctl.workload import Requests, Workload
 
 META = {
@@ -59,10 +60,13 @@ def workload_of(sessions=100, turns=2, gap=10.0, span=8000.0, replay="thinktime"
     )
 
 
-def check(name, *, workload=None, meta=None, recorded=True, peak=1.2, at=STEADY):
+UNTESTED = BackTest("UNVALIDATED", "the log has no measured latency")
+
+
+def check(name, *, workload=None, meta=None, recorded=True, peak=1.2, at=STEADY, tested=UNTESTED):
     found = Found(Candidate("smetric", load_policy("smetric"), 4, 4, None), {0: at}, Peak(peak), [])
     evidence = Evidence(
-        {**META, **(meta or {})}, workload or workload_of(), decide([found], "smetric"), recorded
+        {**META, **(meta or {})}, workload or workload_of(), decide([found], "smetric"), recorded, tested
     )
     return next(c for c in check_all(evidence) if c.id == name)
 

@@ -9,76 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.simulated_log import COLUMNS, PROFILE, SPEED, asked, dataset, scaled, written
 
 from agentctl.calibrate_prior import RUNS, calibrate_prior
 from agentctl.cluster import cluster_of
 from agentctl.errors import ConfigError, InputError, UsageError
-from agentctl.estimators.batch_time import BatchTime
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.policies.base import load_policy
-from agentctl.profile import Profile, parse_profile
+from agentctl.profile import parse_profile
 from agentctl.sim.driver import simulate
 from agentctl.validate import back_test, validate
 from agentctl.validate.compare import load_at_arrival
 from agentctl.workload import compile_workload
 
 DATA = Path(__file__).parents[1] / "data"
-SPEED = BatchTime("hinge", 6e-3, 4e-5, 6e-5, 1e-7, 1e-7, 1e-9)
-PROFILE = Profile(
-    SPEED, name="true", kv_blocks=900, block_tokens=16, max_num_seqs=8, max_num_batched_tokens=512
-)
-COLUMNS = {
-    "request_id": "id", "arrival_s": "at", "prompt_tokens": "in", "output_tokens": "out",
-    "session_id": "session", "hash_ids": "blocks", "instance": "engine", "ttft_s": "ttft", "e2e_s": "e2e",
-    "queue_s": "queue", "cached_tokens": "cached",
-}  # fmt: skip
-
-
-def asked(n=400, seed=5):
-    """Requests of growing sessions with shared beginnings, in bursts: the engines are busy and queue."""
-    random = np.random.default_rng(seed)
-    rows, sessions = [], {}
-    at = 0.0
-    for k in range(n):
-        at += float(random.exponential(0.03 if (k // 50) % 2 else 0.4))
-        name = f"s{random.integers(0, 40)}"
-        blocks = sessions.setdefault(name, [1, 2, 3])
-        blocks += [1000 * k + j for j in range(int(random.integers(1, 12)))]
-        rows.append(
-            {"id": f"r{k}", "at": at, "in": 16 * len(blocks), "out": int(random.integers(1, 80)),
-             "session": name, "blocks": list(blocks)}
-        )  # fmt: skip
-        if len(blocks) > 60:
-            del sessions[name]
-    return rows
-
-
-def dataset(folder, rows, name="run"):
-    path = folder / f"{name}.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    present = {key for row in rows for key in row}
-    columns = {ours: theirs for ours, theirs in COLUMNS.items() if theirs in present}
-    options = IngestOptions(format="generic", map=columns, block_tokens=16)
-    return ingest([path], folder / f"{name}.trace", options).trace
-
-
-def written(folder, profile=PROFILE, engines=2, name="run", **leave):
-    """The dataset of a log that the simulator wrote, under a policy that balances hits and load."""
-    rows = asked()
-    workload = compile_workload(dataset(folder, rows, f"{name}-asked"), replay="timestamps")
-    cluster = cluster_of(profile, engines)
-    outcome = simulate(workload, cluster, load_policy("lmetric"))
-    assert outcome.done.all() and len(set(outcome.engine)) == engines
-    for k, row in enumerate(rows):
-        measured = {
-            "engine": f"engine-{outcome.engine[k]}",
-            "ttft": outcome.first_token_s[k] - outcome.arrival_s[k],
-            "e2e": outcome.finish_s[k] - outcome.arrival_s[k],
-            "queue": outcome.scheduled_s[k] - outcome.arrival_s[k],
-            "cached": int(outcome.hit_tokens[k]),
-        }
-        row |= {key: value for key, value in measured.items() if leave.get(key, True)}
-    return dataset(folder, rows, name)
 
 
 @pytest.fixture(scope="module")
@@ -126,10 +70,6 @@ def test_bins_of_load_sum_to_the_whole(log):
             assert total / whole["n"] == pytest.approx(whole[what]["value"])
     ends = [one["load"] for one in bins]
     assert all(before[1] < after[0] for before, after in pairwise(ends))
-
-
-def scaled(factor):
-    return replace(PROFILE, name="scaled", batch_time=BatchTime("hinge", *(factor * c for c in SPEED[1:])))
 
 
 def test_times_that_are_a_quarter_too_long_are_found_and_fail(log):
