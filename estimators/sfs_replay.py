@@ -145,11 +145,14 @@ def _empty(s, head):
 
 @kernel
 def _put(s, r, q):
-    """Job r is request q, in no list yet. A prediction that it has outlived, or that the engine could not
-    hold, is corrected."""
+    """Job r is request q, in no list yet. A prediction that it has outlived is doubled until it has not; one
+    that the engine could not hold is cut."""
     job, line, most = s.jobs[r], s.lines[r, 0], s.limits[0].most_tokens
     job.prompt, job.emitted, job.computed = q.prompt, q.emitted, q.computed
-    job.output = max(min(q.output, most - q.prompt), q.emitted + 1)
+    output = q.output
+    while output <= q.emitted:
+        output *= 2
+    job.output = max(min(output, most - q.prompt), q.emitted + 1)
     job.priority, job.arrival = q.priority, q.arrival
     job.n_blocks = job.n_named = job.owed = job.prefilled = job.preemptions = 0
     job.path_at, job.path_offset, job.top, job.next_waiting = job.path_start, 0, NONE, NONE

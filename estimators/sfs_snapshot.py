@@ -56,7 +56,7 @@ def for_kernels(records: NDArray) -> NDArray:
 class SeenRequest:
     """A request on an engine, the batch in flight not counted. Tokens unless named.
 
-    output_tokens     in all: as known or predicted; one that outlives it is taken to end with its next token
+    output_tokens     in all: as known or predicted; a prediction that it has outlived counts double
     emitted_tokens    outputs so far
     computed_tokens   with KV, prompt and outputs, cache hits included
     in_flight_tokens  that the batch in flight computes
@@ -229,6 +229,7 @@ def _check_requests(snapshot: Snapshot) -> None:
     counts = [seen[name] for name in SEEN.names or () if name not in ("priority", "arrival")]
     rules = (
         (np.minimum.reduce(counts) < 0, "has a number below 0"),
+        ((seen["prompt"] < 1) | (seen["output"] < 1), "has no prompt or no output"),
         (after > length, "computes more tokens than prompt and outputs have"),
         (idle, "waits, but has computed tokens or blocks"),
         (seen["own_blocks"] > blocks, "has more kv_blocks than its computed tokens fill"),

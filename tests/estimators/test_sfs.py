@@ -64,9 +64,10 @@ def test_a_full_pool_is_waited_for_until_its_holder_ends():
     assert estimate_ttft(tight, Probe(32, 5)) == 1.0
 
 
-def test_a_request_that_outlives_its_prediction_ends_with_its_next_token():
-    outlived = replace(DECODING, output_tokens=2)
-    assert estimate_ttft(Snapshot(pool_with(kv_blocks=7), 10.0, 3, (outlived,)), Probe(60, 5)) == 2.0
+def test_a_prediction_that_was_outlived_is_doubled_until_it_is_not():
+    """Predicted 1, emitted 2: four in all, so that two more are to come."""
+    outlived = replace(DECODING, output_tokens=1)
+    assert estimate_ttft(Snapshot(pool_with(kv_blocks=7), 10.0, 3, (outlived,)), Probe(60, 5)) == 3.0
 
 
 def test_what_the_engine_can_never_serve_never_has_a_first_token():

@@ -107,5 +107,7 @@ def test_what_is_made_in_python_is_checked_too():
     engine = parse_engine(ENGINE)
     with pytest.raises(InputError, match="below 0"):
         Snapshot(engine, 0.0, 50, (SeenRequest(-5, 10),))
+    with pytest.raises(InputError, match=r"running\[0\]: has no prompt or no output"):
+        Snapshot(engine, 0.0, 50, (SeenRequest(5, 0),))
     with pytest.raises(InputError, match=r"running\[1\]: computes more"):
         Snapshot(engine, 0.0, 50, (SeenRequest(5, 10), SeenRequest(5, 10, computed_tokens=6)))

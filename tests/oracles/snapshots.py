@@ -41,10 +41,11 @@ def _engine_in(
     ]
     requests = []
     for q in seen:
-        output = min(q.output_tokens, _most(limits) - q.prompt_tokens)
-        requests.append(
-            Request(q.prompt_tokens, max(output, q.emitted_tokens + 1), q.arrival_s, priority=q.priority)
-        )
+        output = q.output_tokens
+        while q.emitted_tokens >= output:  # it has outlived its prediction
+            output *= 2
+        output = max(min(output, _most(limits) - q.prompt_tokens), q.emitted_tokens + 1)
+        requests.append(Request(q.prompt_tokens, output, q.arrival_s, priority=q.priority))
     engine = Engine(limits, Names(requests, None, limits.block_tokens))
     engine.batches = snapshot.batches
     jobs = [
