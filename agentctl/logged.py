@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from agentctl.cluster import Cluster, Router
 from agentctl.errors import ConfigError, InputError
 from agentctl.estimators.batch_time import BatchTime
+from agentctl.logged_hits import with_logged_hits
 from agentctl.policies.base import NoParams, Policy
-from agentctl.sim.driver import begin, check_ended, outcome_of
+from agentctl.sim.driver import begin, check_ended, common_block, outcome_of
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.samples import first_samples, sample_from
 from agentctl.sim.view import View
 from agentctl.trace import Trace
-from agentctl.workload import Requests, compile_workload
+from agentctl.workload import Requests, Workload, compile_workload
+from agentctl.workload.arrays import first_children
 from agentctl.workload.compile import SIMULATED
 
 F64 = NDArray[np.float64]
@@ -66,19 +68,36 @@ class Placement(NamedTuple):
 class LoggedRun:
     """The trace's requests on a cluster, to be run again and again with other coefficients.
 
-    cluster  its engines stand for the log's, in the order of their names; all take the same coefficients
-    policy   None: the log's placement, else this one decides
+    cluster   its engines stand for the log's, in the order of their names; all take the same coefficients
+    policy    None: the log's placement, else this one decides
+    replay    as in compile_workload; by default requests arrive at the logged times
+    requests  of the trace's start; default: all
 
-    Requests arrive at the logged times. Raises InputError for a trace without measured latencies, token
+    Where the log has cached tokens but no blocks, its hits are simulated
+    as it has them (`hits_as_logged`). Raises InputError for a trace without measured latencies, token
     counts or placement, ConfigError for a cluster with another number of engines than the log's.
     """
 
-    def __init__(self, trace: Trace, cluster: Cluster, policy: Policy | None = None) -> None:
-        rows = _simulated(trace, COLUMNS)
-        self.workload = compile_workload(trace, replay="timestamps")
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        policy: Policy | None = None,
+        replay: str | None = "timestamps",
+        requests: int | None = None,
+    ) -> None:
+        rows = simulated_rows(trace, COLUMNS).head(trace.n_requests if requests is None else requests)
+        self.workload = first_requests(compile_workload(trace, replay), rows.height)
         self.logged = _logged(rows, str(trace.path))
         self.placement = None if policy else placement_of(rows, cluster.n_engines, str(trace.path))
+        self.hits_as_logged = trace.block_tokens is None and bool(np.nansum(self.logged.cached_tokens) > 0)
+        if self.hits_as_logged and self.placement is not None:
+            self.workload = with_logged_hits(
+                self.workload, self.logged.cached_tokens, self.logged.ttft_s, self.placement.engine,
+                common_block(cluster),
+            )  # fmt: skip
         self.cluster = cluster if policy else replace(cluster, router=Router(AS_LOGGED.name))
+        self.policy_name = (policy or AS_LOGGED).name
         self._replay = begin(self.workload, self.cluster, policy or AS_LOGGED, seed=0, concurrency=None)
         if self.placement is not None:
             self._replay.s.memory[:] = self.placement.engine
@@ -112,12 +131,24 @@ class LoggedRun:
         check_ended(s)
 
 
+def first_requests(workload: Workload, n: int) -> Workload:
+    """The first n requests, which wait for earlier ones only."""
+    if n >= workload.n_requests:
+        return workload
+    whole = workload.requests
+    part = {name: values[:n] for name, values in whole._asdict().items()}
+    part["deps_start"] = whole.deps_start[: n + 1]
+    part["deps"] = whole.deps[: whole.deps_start[n]]
+    part["confirmed_child"] = first_children(part["parent"])
+    return replace(workload, requests=Requests(**part), request_ids=workload.request_ids[:n], as_logged=None)
+
+
 def engines_in(trace: Trace) -> tuple[str, ...]:
     """Names of the engines that served a request, sorted; none where the log does not say."""
-    return _names(_simulated(trace, ["status", "instance"]))
+    return _names(simulated_rows(trace, ["status", "instance"]))
 
 
-def _simulated(trace: Trace, columns: list[str]) -> pl.DataFrame:
+def simulated_rows(trace: Trace, columns: list[str]) -> pl.DataFrame:
     """One row per request of the workload."""
     return trace.requests(columns).filter(pl.col("status").cast(pl.String).is_in(SIMULATED))
 

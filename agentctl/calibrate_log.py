@@ -1,0 +1,405 @@
+"""Calibration from a request log alone: the coefficients with which a simulation of the run reproduces it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentctl import __version__
+from agentctl.calibrate import CALIBRATE_SCHEMA, Engine
+from agentctl.calibrate_log_sections import Told, sections_of
+from agentctl.cluster import Cluster, Pool
+from agentctl.engine_meta import UNLIMITED, Limits
+from agentctl.errors import InputError, UsageError
+from agentctl.estimators.batch_terms import MODELS, OPTIONAL, batch_time_of, values_of
+from agentctl.estimators.batch_time import BatchTime
+from agentctl.estimators.simulated_fit import STARTS, Box, SimulatedFit, fit_simulated
+from agentctl.logged import LoggedRun, engines_in, simulated_rows
+from agentctl.policies.base import load_policy
+from agentctl.present import Section
+from agentctl.profile import PROFILE_SCHEMA, Profile, parse_profile
+from agentctl.profile_file import toml_text
+from agentctl.trace import Trace
+
+F64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Note = Callable[[str], None]
+
+MOST_REQUESTS = 1000  # fitted by default: the simulator runs some thousand times
+LEAST_REQUESTS = 20
+TERMS = ("b_context_mixed",)  # beside the base of the hinge, by default
+LONGEST_TOKEN, SHORTEST_TOKEN = 10.0, 1e-5  # seconds between two tokens that no engine takes
+SPREAD = 1.645  # standard deviations from the middle to the end of an interval of 90 %
+# Where coefficients are looked for, in multiples of what the log shows: the fastest token but a tenth, and
+# the fastest prompt per token.
+PER_TOKEN = {"b0": (0.02, 2.0), "h0": (0.02, 2.0), "h_seq": (1e-4, 0.5)}
+PER_PROMPT_TOKEN = {
+    "b_token": (1e-2, 2.0), "b_prefill": (1e-2, 2.0), "b_decode": (1e-2, 10.0),
+    "b_context": (1e-5, 0.1), "b_context_mixed": (1e-5, 0.1), "b_attention": (1e-7, 1e-2),
+    "b_past": (1e-5, 0.1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LogCalibration:
+    """document: what --json prints; profile: the tables of the TOML file, or why there is none."""
+
+    document: dict[str, Any]
+    sections: tuple[Section, ...]
+    fitted: SimulatedFit
+    batch_time: BatchTime
+    profile: dict[str, Any] | None
+    why_no_profile: InputError | None
+
+    def toml(self) -> str:
+        """The profile file; raises the error that says why the log makes none."""
+        if self.why_no_profile is not None:
+            raise self.why_no_profile
+        assert self.profile is not None
+        return toml_text(
+            self.profile,
+            "Reproduces the run that it was fitted to. Its coefficients are not known one by one.",
+        )
+
+
+class Errors(NamedTuple):
+    """Of simulated against logged times; bias: of the means."""
+
+    requests: int
+    ttft_mape: float | None
+    ttft_median: float | None
+    ttft_bias: float | None
+    ttft_p90_bias: float | None
+    e2e_mape: float | None
+    e2e_median: float | None
+    e2e_bias: float | None
+
+
+def calibrate_log(
+    trace: Trace,
+    limits: Limits,
+    model: str = "hinge",
+    terms: Sequence[str] | None = None,
+    engine: Engine | None = None,
+    prior: Profile | None = None,
+    engines: int | None = None,
+    policy: str | None = None,
+    requests: int | None = None,
+    share: float = 1.0,
+    seed: int = 0,
+    note: Note = lambda said: None,
+) -> LogCalibration:
+    """Fit `model` to the latencies in `trace`.
+
+    prior     coefficients that the fit is drawn to, by the intervals in its [batch_time.fit] if it has them
+    engines   how many served, if the log does not name them; more than one needs `policy`, which placed them
+    requests  of the trace's start that are simulated; default: MOST_REQUESTS
+    share     of these, by arrival, whose latencies are fitted; the others are judged
+
+    Raises InputError for a log without latencies, placement or limits, UsageError for what does not fit.
+    """
+    names = _names(model, terms)
+    run = _prepare(trace, limits, engines, policy, requests)
+    scale = _scale(run, str(trace.path))
+    boxes = {name: _box(name, scale, prior, model) for name in names}
+    n = run.workload.n_requests
+    fitted_rows = np.arange(n) < max(round(share * n), LEAST_REQUESTS)
+    fit = _fit(run, boxes, model, scale, fitted_rows, seed, note, intervals=True)
+    half = np.arange(n) < fitted_rows.sum() // 2
+    note("fitting to the first half alone, to judge by the rest")
+    other = _fit(run, boxes, model, scale, half, seed, note, intervals=False)
+    batch_time = _batch_time(model, fit.values)
+    judged = {
+        "fitted": _judge(run, batch_time, fitted_rows),
+        "held_out": _judge(run, _batch_time(model, other.values), fitted_rows & ~half),
+    }
+    if not fitted_rows.all():
+        judged["later"] = _judge(run, batch_time, ~fitted_rows)
+    outcome = run.simulate(batch_time)
+    told = Told(
+        fit, boxes, batch_time, judged, run, outcome, scale.floor_s, fitted_rows, _peak_tokens(outcome),
+        prior, limits.kv_blocks == UNLIMITED,
+    )  # fmt: skip
+    why = _why_no_profile(fit, prior)
+    tables = None if why else _profile(told, engine or Engine(), limits, trace, seed)
+    return LogCalibration(
+        _document(told, tables, trace, seed), sections_of(told), fit, batch_time, tables, why
+    )
+
+
+def _names(model: str, terms: Sequence[str] | None) -> tuple[str, ...]:
+    """Coefficients to fit, in the order of the model."""
+    if model not in ("eq9", "hinge"):
+        raise UsageError(f"is {model!r}", place="--model", expected="eq9 or hinge: what can be simulated")
+    chosen = tuple((TERMS if model == "hinge" else ()) if terms is None else terms)
+    for term in chosen:
+        if term not in OPTIONAL:
+            raise UsageError(f"no term {term!r}", place="--terms", expected=", ".join(OPTIONAL))
+    if model == "eq9" and set(chosen) - {"b_past"}:
+        raise UsageError("eq9 takes b_past alone", place="--terms", hint="--model hinge has all terms")
+    return (*MODELS[model], *(term for term in OPTIONAL if term in chosen))
+
+
+def _batch_time(model: str, values: Mapping[str, float]) -> BatchTime:
+    found = batch_time_of(model, values)
+    return found._replace(model="hinge") if found.b_past else found  # not a term of Eq. 9
+
+
+def _prepare(
+    trace: Trace, limits: Limits, engines: int | None, policy: str | None, requests: int | None
+) -> LoggedRun:
+    """The run, ready to be simulated. Raises for limits that are not known."""
+    missing = [
+        f"--{name.replace('_', '-')}"
+        for name in ("max_num_seqs", "max_num_batched_tokens", "kv_blocks")
+        if getattr(limits, name) is None
+    ]
+    if missing:
+        raise UsageError(
+            "a request log does not say what the engine was started with",
+            expected=", ".join(missing),
+            hint="the engine prints them at start; --kv-blocks unlimited if its KV cache was never full",
+        )
+    block_tokens = limits.block_tokens or _block_tokens(trace.block_tokens)
+    named = engines_in(trace)
+    n_engines = engines or max(len(named), 1)
+    chosen = load_policy(policy) if policy else None
+    if n_engines > 1 and not named and chosen is None:
+        raise UsageError(
+            f"the log does not say which of the {n_engines} engines served a request",
+            place="--engines",
+            expected="--policy NAME, the policy that placed them, or a log that names engines",
+        )
+    if limits.kv_blocks == UNLIMITED:
+        kept = simulated_rows(trace, ["status", "prompt_tokens", "output_tokens"])
+        tokens = kept["prompt_tokens"].fill_null(0) + kept["output_tokens"].fill_null(0)
+        kv_blocks = int(np.ceil(tokens.to_numpy() / block_tokens).sum()) + 2
+    else:
+        kv_blocks = int(limits.kv_blocks)  # type: ignore[arg-type]
+    pool = Pool(
+        "main", Profile(BatchTime(b0=1.0)), kv_blocks, block_tokens, engines=n_engines,
+        max_num_batched_tokens=limits.max_num_batched_tokens or 0, max_num_seqs=limits.max_num_seqs or 0,
+        max_model_len=limits.max_model_len,
+    )  # fmt: skip
+    most = MOST_REQUESTS if requests is None else requests
+    run = LoggedRun(trace, Cluster((pool,)), chosen, replay=None, requests=most)
+    if run.workload.n_requests < LEAST_REQUESTS:
+        raise InputError(
+            f"{run.workload.n_requests} requests are too few to fit coefficients to",
+            place=str(trace.path),
+            expected=f"{LEAST_REQUESTS} at least, better some hundred",
+        )
+    return run
+
+
+def _block_tokens(of_trace: int | None) -> int:
+    return of_trace if of_trace and of_trace % 16 else 16
+
+
+class _Scale(NamedTuple):
+    """What the log shows of an engine's speed, s."""
+
+    token_s: float  # between two tokens, where it is fast
+    prompt_token_s: float  # to the first token per prompt token, where it is fast
+    floor_s: float  # a request waits so long for the batch in flight, which some logs do not count
+
+
+def _scale(run: LoggedRun, place: str) -> _Scale:
+    logged, requests = run.logged, run.workload.requests
+    steps = requests.output_tokens - 1
+    gaps = (logged.e2e_s - logged.ttft_s)[steps > 0] / steps[steps > 0]
+    gaps = gaps[np.isfinite(gaps)]
+    computed = np.maximum(requests.prompt_tokens - np.nan_to_num(logged.cached_tokens), 1)
+    per_token = (logged.ttft_s / computed)[np.isfinite(logged.ttft_s)]
+    if not gaps.size or not per_token.size:
+        raise InputError(
+            "no request has both a time to first token and, with more than one token, a duration",
+            place=place,
+            hint="both are needed; name the fields: agentctl ingest --map ttft_s=FIELD --map e2e_s=FIELD",
+        )
+    if (gaps < 0).mean() > 0.01:
+        raise InputError(
+            f"{(gaps < 0).mean():.0%} of requests ended before their first token",
+            place=place,
+            hint="do ttft_s and e2e_s have the same unit, and count from the same instant?",
+        )
+    if not SHORTEST_TOKEN < np.median(gaps) < LONGEST_TOKEN:
+        raise InputError(
+            f"a token took {np.median(gaps):.3g} s, as none does in any engine",
+            place=place,
+            hint="are the latencies in another unit? agentctl ingest --map ttft_s=FIELD:ms",
+        )
+    token = float(np.quantile(gaps, 0.1))
+    floor = float(np.median(gaps) + np.quantile(logged.ttft_s[np.isfinite(logged.ttft_s)], 0.1))
+    return _Scale(max(token, SHORTEST_TOKEN), max(float(np.quantile(per_token, 0.1)), 1e-9), floor)
+
+
+def _box(name: str, scale: _Scale, prior: Profile | None, model: str) -> Box:
+    unit, (low, high) = (
+        (scale.token_s, PER_TOKEN[name])
+        if name in PER_TOKEN
+        else (scale.prompt_token_s, PER_PROMPT_TOKEN[name])
+    )
+    low, high = low * unit, high * unit
+    value = values_of(prior.batch_time, [name])[name] if prior else 0.0
+    if prior is None or value <= 0:
+        return Box(low, high)
+    ends = prior.fit.get("interval", {}).get("b_prefill" if name == "b_token" else name)
+    spread = 0.2
+    if ends and 0 < ends[0] < ends[1]:
+        spread = float(np.log(ends[1] / ends[0])) / 2 / SPREAD
+    return Box(low, high, float(np.clip(value, low, high)), spread)
+
+
+def _fit(
+    run: LoggedRun, boxes: Mapping[str, Box], model: str, scale: _Scale, rows: Mask, seed: int, note: Note,
+    intervals: bool,
+) -> SimulatedFit:  # fmt: skip
+    logged = run.logged
+    has_ttft, has_e2e = rows & np.isfinite(logged.ttft_s), rows & np.isfinite(logged.e2e_s)
+
+    def errors(values: dict[str, float]) -> list[F64]:
+        ttft, e2e = run.latencies(_batch_time(model, values))
+        return [
+            _error(ttft[has_ttft], logged.ttft_s[has_ttft], scale.floor_s),
+            _error(e2e[has_e2e], logged.e2e_s[has_e2e], scale.floor_s),
+        ]
+
+    return fit_simulated(errors, boxes, seed, intervals, STARTS if intervals else STARTS - 1, note)
+
+
+def _error(simulated: F64, logged: F64, floor_s: float) -> F64:
+    """Relative to the logged time, or to the floor where that is longer; a rejected request errs by 1."""
+    return np.nan_to_num((simulated - logged) / np.hypot(logged, floor_s), nan=1.0)
+
+
+def _judge(run: LoggedRun, batch_time: BatchTime, rows: Mask) -> Errors:
+    ttft, e2e = run.latencies(batch_time)
+    mape, median, bias, p90 = _compare(ttft[rows], run.logged.ttft_s[rows])
+    return Errors(int(rows.sum()), mape, median, bias, p90, *_compare(e2e[rows], run.logged.e2e_s[rows])[:3])
+
+
+def _compare(simulated: F64, logged: F64) -> tuple[float | None, ...]:
+    known = np.isfinite(logged) & np.isfinite(simulated) & (logged > 0)
+    if not known.any():
+        return None, None, None, None
+    s, m = simulated[known], logged[known]
+    apart = np.abs(s / m - 1)
+    p90 = np.quantile(s, 0.9) / np.quantile(m, 0.9) - 1
+    return tuple(map(float, (apart.mean(), np.median(apart), s.mean() / m.mean() - 1, p90)))
+
+
+def _peak_tokens(outcome: Any) -> int:
+    """KV tokens that requests in service held at most at once in one engine, as if each held all of its own
+    from admission on."""
+    requests, most = outcome.workload.requests, 0
+    for engine in range(outcome.n_engines):
+        here = outcome.done & (outcome.engine == engine)
+        held = (requests.prompt_tokens + requests.output_tokens)[here]
+        times = np.concatenate([outcome.finish_s[here], outcome.scheduled_s[here]])
+        change = np.concatenate([-held, held])
+        order = np.argsort(times, kind="stable")
+        most = max(most, int(np.cumsum(change[order]).max(initial=0)))
+    return most
+
+
+def _why_no_profile(fit: SimulatedFit, prior: Profile | None) -> InputError | None:
+    if fit.unseen and prior is None:
+        return InputError(
+            f"the log does not show {', '.join(fit.unseen)}: the errors hardly change with it",
+            hint="a log with more load and other lengths, or a prior: --model-config config.json "
+            "with --gpu NAME, or --prior P",
+        )
+    return None
+
+
+def _profile(told: Told, engine: Engine, limits: Limits, trace: Trace, seed: int) -> dict[str, Any]:
+    pool = told.run.cluster.pools[0]
+    given = {key: value for key, value in vars(engine).items() if value is not None}
+    tables: dict[str, Any] = {
+        "schema": PROFILE_SCHEMA,
+        **given,
+        "kv_blocks": None if limits.kv_blocks == UNLIMITED else limits.kv_blocks,
+        "block_tokens": pool.block_tokens,
+        "max_num_batched_tokens": pool.max_num_batched_tokens,
+        "max_num_seqs": pool.max_num_seqs,
+        "max_model_len": pool.max_model_len,
+        "batch_time": {
+            **told.batch_time._asdict(),
+            "fit": {
+                "requests": told.judged["fitted"].requests,
+                "interval": {
+                    name: list(ends) for name, ends in told.fit.interval.items() if None not in ends
+                },
+                **{
+                    name: {key: value for key, value in one._asdict().items() if value is not None}
+                    for name, one in told.judged.items()
+                },
+                "condition": told.fit.condition,
+            },
+        },
+        "provenance": {
+            "source": "fitted-from-log",
+            "predictive_only": True,
+            "statement": "fitted to a request log by simulation: reproduces the run, single coefficients are "
+            "not measured",
+            "tool": f"agentctl {__version__}",
+            "method": "log",
+            "seed": seed,
+            "prior": told.prior.name if told.prior else None,
+            "inputs": {"trace": trace.digest},
+        },
+    }
+    tables = _without_none(tables)
+    parse_profile(tables, "profile", "calibrated")
+    return tables
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
+
+
+def _document(told: Told, tables: dict[str, Any] | None, trace: Trace, seed: int) -> dict[str, Any]:
+    fit, run, placement = told.fit, told.run, told.run.placement
+    return {
+        "schema": CALIBRATE_SCHEMA,
+        "source": "log",
+        "predictive_only": True,
+        "coefficients": {
+            name: {
+                "unit": "s", "value": value, "low": fit.interval[name][0], "high": fit.interval[name][1],
+                "searched": [told.boxes[name].low, told.boxes[name].high], "prior": told.boxes[name].prior,
+                "status": told.status(name),
+            }
+            for name, value in fit.values.items()
+        },
+        "errors": {name: one._asdict() for name, one in told.judged.items()},
+        "fit": {
+            "cost": fit.cost, "noise": fit.noise, "latencies": fit.n_errors,
+            "independent": fit.n_independent, "runs": fit.n_runs, "searches": list(fit.starts),
+            "condition": fit.condition, "floor_s": told.floor_s,
+        },
+        "run": {
+            "requests": run.workload.n_requests, "replay": run.workload.replay, "counts": run.workload.counts,
+            "engines": run.cluster.n_engines,
+            "engines_named": list(placement.names) if placement else [],
+            "placed_by": run.policy_name,
+            "placement_guessed": placement.n_guessed if placement else None,
+            "hits_as_logged": run.hits_as_logged,
+            "peak_kv_tokens": told.peak_tokens,
+            "preemptions": int(told.outcome.preemptions.sum()),
+        },
+        "batch_time": tables["batch_time"] if tables else None,
+        "provenance": {
+            "agentctl_version": __version__, "trace_digest": trace.digest, "seed": seed,
+            "prior": told.prior.name if told.prior else None,
+        },
+    }  # fmt: skip
