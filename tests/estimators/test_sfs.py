@@ -1,8 +1,12 @@
 """The replay on the simulator's kernels against the judge's, which goes batch by batch and block by block."""
 
+import contextlib
+import io
 import math
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -162,3 +166,12 @@ def test_threads_do_not_disturb_each_other():
     for thread in threads:
         thread.join()
     assert found == {k: {alone[k]} for k in range(4)}
+
+
+def test_the_example_of_the_page_prints_what_it_shows():
+    page = (Path(__file__).parents[2] / "docs" / "ttft.md").read_text()
+    (example, shown) = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL).groups()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "first_token.py", "exec"), {})
+    assert printed.getvalue() == shown
