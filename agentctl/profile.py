@@ -39,6 +39,12 @@ class Profile:
     power: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)  # source, tool, inputs, date
 
+    @property
+    def predictive_only(self) -> bool:
+        """Its coefficients reproduce a run together and are not known one by one: nothing may be configured
+        from a single one of them."""
+        return bool(self.provenance.get("predictive_only"))
+
 
 @dataclass(frozen=True)
 class _Coefficients:

@@ -134,8 +134,9 @@ def policy_of(cluster: Cluster, name: str | None = None, params: Mapping[str, An
     """The policy of that name, or the cluster's router's with its parameters, under `params`."""
     router = cluster.router
     own = router.params if name in (None, router.policy) else {}
-    batch_time = cluster.pools[0].profile.batch_time
-    return load_policy(name or router.policy, {**own, **(params or {})}, router.tie, batch_time)
+    profile = cluster.pools[0].profile
+    given = {**own, **(params or {})}
+    return load_policy(name or router.policy, given, router.tie, profile.batch_time, profile.predictive_only)
 
 
 def current_policy(text: str, cluster: Cluster) -> tuple[str, Policy]:

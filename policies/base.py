@@ -67,6 +67,11 @@ class Policy:
         return TIES[int(self.my.tie)] if hasattr(self.my, "tie") else None
 
     @property
+    def takes_single_coefficients(self) -> bool:
+        """Parameters are coefficients of the profile, each for itself and not the batch time as a whole."""
+        return bool(self.from_profile) and "b0" not in self.from_profile.values()
+
+    @property
     def n_signals(self) -> int:
         return len(self.sees)
 
@@ -134,6 +139,7 @@ def load_policy(
     params: Mapping[str, Any] | None = None,
     tie: str = "policy",
     batch_time: Any = None,
+    predictive_only: bool = False,
 ) -> Policy:
     """The policy `name` with `params` over its defaults.
 
@@ -141,11 +147,21 @@ def load_policy(
                 (`./mine.py:choose`, see _user.py)
     tie         policy (its own rule) | first | rotate | random | lexicographic
     batch_time  estimators.batch_time.BatchTime, from which some parameters take their default
+    predictive_only  its coefficients are not known one by one: no parameter takes a single one
 
-    Raises ConfigError for an unknown name, parameter or value.
+    Raises ConfigError for an unknown name, parameter or value, and for one that has to be given.
     """
     found = _find(name)
     my = found.my
+    unknown = [mine for mine in found.from_profile if mine not in (params or {})]
+    if predictive_only and found.takes_single_coefficients and unknown:
+        raise ConfigError(
+            f"takes {' and '.join(unknown)} from the profile, whose coefficients are not known one by one "
+            "(predictive_only)",
+            place=f"policy {found.name}",
+            hint=f"give them ({found.name}:{','.join(f'{mine}=SECONDS' for mine in unknown)}), or take a "
+            "profile of agentctl calibrate steps",
+        )
     if batch_time is not None:
         my = my._replace(**{mine: getattr(batch_time, theirs) for mine, theirs in found.from_profile.items()})
     my = my._replace(**_checked(found, params or {}))

@@ -8,7 +8,7 @@ from agentctl.cluster import Cluster, cluster_of, with_profile
 from agentctl.errors import UsageError
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_words, settled
-from agentctl.policies.base import Policy
+from agentctl.policies.base import Policy, load_policy
 from agentctl.profile import Profile
 from agentctl.recommend.search import Candidate
 from agentctl.simulate import current_policy, policy_of
@@ -36,7 +36,9 @@ def candidates_of(
     """Every policy on every size, the current one among them; the current one's name, and whether it is there
     as a reference only: `policies` were asked for, and it is none of them."""
     any_cluster = next(iter(clusters.values()))
-    chosen = dict(_named(text, any_cluster, "--policies") for text in policies or DEFAULT_POLICIES)
+    left_out = left_out_of(any_cluster, policies)
+    texts = policies or [name for name in DEFAULT_POLICIES if name not in left_out]
+    chosen = dict(_named(text, any_cluster, "--policies") for text in texts)
     reference, policy = current_policy(current or REFERENCE, any_cluster)
     if reference in chosen and chosen[reference].my != policy.my:
         reference = f"{reference} (current)"
@@ -47,6 +49,13 @@ def candidates_of(
         for n, cluster in clusters.items():
             candidates.append(Candidate(name, policy, n, cluster.n_gpus, cluster.price_per_hour))
     return candidates, reference, reference_only
+
+
+def left_out_of(cluster: Cluster, policies: Sequence[str]) -> list[str]:
+    """Default policies that would take single coefficients of a profile that does not know them singly."""
+    if policies or not any(pool.profile.predictive_only for pool in cluster.pools):
+        return []
+    return [name for name in DEFAULT_POLICIES if load_policy(name).takes_single_coefficients]
 
 
 def _named(text: str, cluster: Cluster, place: str) -> tuple[str, Policy]:

@@ -15,7 +15,7 @@ from agentctl.metrics import Run
 from agentctl.policies._settings import settled
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
-from agentctl.recommend.candidates import base_cluster, candidates_of, routers_in_words
+from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
 from agentctl.recommend.decision import OBJECTIVES, Decision, decide
 from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder
@@ -102,6 +102,11 @@ def recommend(
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
     method = (words.replicates(decision.n_replicates), *_method(recorded))
+    left_out = left_out_of(base, policies)
+    if left_out:
+        method += (
+            f"{', '.join(left_out)} left out: takes coefficients of the profile, which are not known singly",
+        )
     told = describe.Told(
         decision=decision,
         checks=checks,
