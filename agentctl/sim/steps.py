@@ -123,12 +123,14 @@ def repeat(s, e, budget):
     for i in range(engine.n_running):
         job = jobs[s.running[e, i]]
         steps = min(steps, job.output - job.emitted)
-    steps = steps_that_fit(s, e, steps)
     if waits and budget > 0 and engine.n_running < limit.max_num_seqs:
         size = limit.block_tokens
         for i in range(engine.n_running):
             context = jobs[s.running[e, i]].computed
             steps = min(steps, 1 + min((-context - 1) % size, (-context - 2) % size))
+            if steps == 1:
+                return
+    steps = steps_that_fit(s, e, steps)
     if steps > 1:
         engine.run_steps, engine.run_begun, engine.run_ended = steps, 1, 0
 
