@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from oracles.random_clusters import cluster_of
+from hypothesis import assume, given, settings
+from oracles.random_clusters import cases, cluster_of
 from oracles.random_snapshots import snapshots
 from oracles.reference_simulator import BatchCoefficients, Limits
+from oracles.served import serve
 from oracles.snapshots import first_token
 
 from agentctl.errors import InputError, UsageError
@@ -27,6 +28,17 @@ def test_the_replay_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case):
     now, probe = joining[-1]
     expected = first_token(snapshot, limits, joining)
     assert estimate_ttft(snapshot, probe, now, before=joining[:-1]) == expected - now
+
+
+@settings(max_examples=200)
+@given(cases())
+def test_who_comes_last_gets_its_first_token_when_the_replay_says(case):
+    """On an engine that was looked at while it ran, without a prefix cache: nothing is left to assume."""
+    limits = replace(case.limits[0], prefix_caching=False)
+    run = serve(case.requests, limits, None, 0, noise=0.0, stalls=0.0, concurrency=case.concurrency)
+    (snapshot, probe), last = run.seen[-1], run.results[run.order[-1]]
+    assume(last.status == "done")  # a predicted output is cut to what the engine can hold, a true one refused
+    assert estimate_ttft(snapshot, probe) == last.first_token - last.arrival
 
 
 # --- by hand: batches take 1 s, blocks hold 16 tokens

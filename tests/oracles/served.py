@@ -22,11 +22,13 @@ from agentctl.estimators.steps import Steps, composed
 
 @dataclass(frozen=True)
 class Served:
-    """A run: `seen[r]` is the engine when request r arrives, and r itself as a probe with its true output."""
+    """A run: `seen[k]` is the engine when the k-th request arrives, and that itself as a probe with its true
+    output."""
 
     requests: list[Request]
     results: list[Result]
     seen: list[tuple[Snapshot, Probe]]
+    order: list[int]  # in which they arrived
     steps: Steps
 
     @property
@@ -55,32 +57,38 @@ class Served:
 class _LookedAt(RecordedCluster):
     pool: ClassVar[Pool]
     seen: ClassVar[list[tuple[Snapshot, Probe]]] = []
+    order: ClassVar[list[int]] = []
 
     def _route(self, r: int, now: float) -> None:
         engine, request = self.engines[0], self.requests[r]
         hit = len(engine._lookup(Job(r, request, now, 0))) * engine.limits.block_tokens
         snapshot = snapshot_of(engine, self.pool, now, getattr(engine, "now", None))
-        self.seen.append((snapshot, Probe(request.prompt, request.output, hit)))
+        self.seen.append((snapshot, Probe(request.prompt, request.output, hit, request.priority)))
+        self.order.append(r)
         super()._route(r, now)
 
 
 def serve(
-    requests: list[Request], limits: Limits, hidden: BatchTime, seed: int, noise: float = 0.03,
-    stalls: float = 0.001, trace_block: int | None = None,
+    requests: list[Request], limits: Limits, hidden: BatchTime | None, seed: int, noise: float = 0.03,
+    stalls: float = 0.001, trace_block: int | None = None, concurrency: int | None = None,
 ) -> Served:  # fmt: skip
-    """Requests in order of arrival on one engine, whose steps have log-normal noise and 50 ms stalls."""
-    names = [name for name in BatchTime._fields if name != "model"]
-    coefficients = BatchCoefficients(**{name: getattr(hidden, name) for name in names})
-    limits = replace(limits, batch_time=coefficients)
+    """Requests on one engine, whose steps have log-normal noise and 50 ms stalls. `hidden` coefficients
+    replace those of the limits."""
+    if hidden is not None:
+        names = [name for name in BatchTime._fields if name != "model"]
+        coefficients = BatchCoefficients(**{name: getattr(hidden, name) for name in names})
+        limits = replace(limits, batch_time=coefficients)
     RecordedEngine.log, RecordedEngine.rng = [], np.random.default_rng(seed)
     RecordedEngine.noise, RecordedEngine.stalls = noise, stalls
-    _LookedAt.pool, _LookedAt.seen = cluster_of([limits]).pools[0], []
+    _LookedAt.pool, _LookedAt.seen, _LookedAt.order = cluster_of([limits]).pools[0], [], []
     try:
-        results = _LookedAt(requests, [limits], lambda view, r: 0, trace_block).run()
+        cluster = _LookedAt(requests, [limits], lambda view, r: 0, trace_block, concurrency=concurrency)
+        results = cluster.run()
     finally:
         RecordedEngine.noise, RecordedEngine.stalls = 0.03, 0.001
-    times, seconds, made = zip(*RecordedEngine.log, strict=True)
-    return Served(requests, results, _LookedAt.seen, composed(list(made), list(seconds), list(times)))
+    times, seconds, made = zip(*RecordedEngine.log, strict=True) if RecordedEngine.log else ((), (), ())
+    steps = composed(list(made), list(seconds), list(times))
+    return Served(requests, results, _LookedAt.seen, _LookedAt.order, steps)
 
 
 def chats(
