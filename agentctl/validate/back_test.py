@@ -48,6 +48,7 @@ class Compared:
 
     rejected  requests that the log's engines served and the simulated ones can never hold
     in_sample the profile was fitted to this very log
+    no_hits   why hits were not compared, in words
     """
 
     outcome: Outcome
@@ -64,6 +65,7 @@ class Compared:
     bins: tuple[Bin, ...]
     gauges: Mapping[str, Gauge]
     in_sample: bool
+    no_hits: str | None
 
 
 @dataclass(frozen=True)
@@ -196,10 +198,13 @@ def _compare(
         logged=theirs,
         simulated={name: np.where(done, values, np.nan) for name, values in ours.items()},
         prompt_tokens=requests.prompt_tokens.astype(np.float64),
-        logged_hit=logged.cached_tokens,
+        logged_hit=logged.cached_tokens.copy(),
         simulated_hit=np.where(done, outcome.hit_tokens, np.nan),
         load=load_at_arrival(requests.arrival, np.where(np.isfinite(end), end, requests.arrival), engine),
     )
+    no_hits = _why_no_hits(trace, run)
+    if no_hits:
+        pairs.logged_hit[:] = np.nan
     duration = theirs["e2e_s"] if np.isfinite(theirs["e2e_s"]).any() else pairs.simulated["e2e_s"]
     blocks = time_blocks(requests.arrival, duration)
     profiles = [pool.profile for pool in cluster.pools]
@@ -214,11 +219,20 @@ def _compare(
         pairs=pairs,
         blocks=blocks,
         errors={name: errors_of(name, pairs, blocks) for name in LATENCIES},
-        hits=hits_of(pairs, blocks),
+        hits=None if no_hits else hits_of(pairs, blocks),
         bins=bins_of(pairs, blocks),
         gauges=gauges_of(trace.events(), outcome.samples, placement.names if placement else ()),
+        no_hits=no_hits,
         in_sample=any(_fitted_to(profile) == trace.digest for profile in profiles),
     )
+
+
+def _why_no_hits(trace: Trace, run: LoggedRun) -> str | None:
+    if np.isnan(run.logged.cached_tokens).all():
+        return "the log does not say what was cached"
+    if run.hits_as_logged and run.placement is not None:
+        return "hits are simulated as the log counts them, for it has no block ids"
+    return None if trace.block_tokens else "without block ids in the log hits are not simulated"
 
 
 def _fitted_to(profile: Profile) -> str | None:

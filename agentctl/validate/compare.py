@@ -15,7 +15,7 @@ from agentctl.validate.intervals import (
     Estimate,
     Sorted,
     mean_of,
-    quantile_error,
+    quantile_errors,
     ratio_of,
 )
 
@@ -103,7 +103,8 @@ def errors_of(name: str, pairs: Pairs, blocks: Blocks, which: NDArray[np.bool_] 
     if logged.size:
         sides = Sorted(simulated, part), Sorted(logged, part)
         error["mean"] = _relative_mean(simulated, logged, part)
-        error |= {f"p{percent}": quantile_error(*sides, percent, blocks.n) for percent in PERCENTS}
+        found = quantile_errors(*sides, PERCENTS, blocks.n)
+        error |= {f"p{percent}": one for percent, one in zip(PERCENTS, found, strict=True)}
     relative = np.empty(0)
     measurable = logged > LEAST_SECONDS
     if name in RELATIVE:

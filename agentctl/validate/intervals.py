@@ -8,6 +8,7 @@ the spread of the draws. A log too short for FEWEST_BLOCKS has shorter ones, and
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,24 +106,29 @@ class Sorted:
         """Nearest rank: the least value that this share does not exceed."""
         return float(np.quantile(self.values, percent / 100, method="inverted_cdf"))
 
-    def draws(self, percent: float) -> F64:
-        """The same in each draw; NaN of a draw without values."""
-        found = np.full(len(self._drawn), np.nan)
+    def draws(self, percents: Sequence[float]) -> F64:
+        """The same in each draw, [draw, percent]; NaN of a draw without values."""
+        found = np.full((len(self._drawn), len(percents)), np.nan)
+        shares = np.asarray(percents) / 100
         for k, times in enumerate(self._drawn):
             weight = np.cumsum(times[self._of])
-            if weight[-1]:
-                place = np.searchsorted(weight, percent / 100 * weight[-1] - 1e-9)
-                found[k] = self.values[place]
+            if weight.size and weight[-1]:
+                found[k] = self.values[np.searchsorted(weight, shares * weight[-1] - 1e-9)]
         return found
 
 
-def quantile_error(simulated: Sorted, logged: Sorted, percent: float, n_blocks: int) -> Estimate:
-    """Relative error of a percentile."""
-    truth = logged.at(percent)
-    if truth < LEAST_SECONDS:
-        return Estimate(None)
-    draws = _ratios(simulated.draws(percent), logged.draws(percent)) - 1
-    return _estimate(simulated.at(percent) / truth - 1, draws, n_blocks)
+def quantile_errors(
+    simulated: Sorted, logged: Sorted, percents: Sequence[float], n_blocks: int
+) -> list[Estimate]:
+    """Relative error of each percentile; None where the logged one is nothing."""
+    draws = _ratios(simulated.draws(percents), logged.draws(percents)) - 1
+    result = []
+    for place, percent in enumerate(percents):
+        truth = logged.at(percent)
+        known = truth >= LEAST_SECONDS
+        value = simulated.at(percent) / truth - 1 if known else None
+        result.append(Estimate(None) if value is None else _estimate(value, draws[:, place], n_blocks))
+    return result
 
 
 def _ratios(above: NDArray[np.number], below: NDArray[np.number]) -> F64:

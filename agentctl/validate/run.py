@@ -123,6 +123,7 @@ def _compared(trace: Trace, cluster: Cluster, test: BackTest) -> dict[str, Any]:
         "counts": workload.counts,
         "latencies": {name: _errors(one) for name, one in found.errors.items()},
         "hit_ratio": _hits(found.hits),
+        "hit_ratio_missing": found.no_hits,
         "engine_state": {name: asdict(gauge) for name, gauge in found.gauges.items()},
         "load_bins": [_bin(one) for one in found.bins],
         "intervals": {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from agentctl.analyzers.words import count, percent
+from agentctl.analyzers.words import count, number, percent
 from agentctl.validate.back_test import FAIL, HIT_FAIL, HIT_WARN, WARN, BackTest, Compared
 from agentctl.validate.intervals import Estimate
 
 LATENCY = {"ttft_s": "TTFT", "e2e_s": "end-to-end time", "tpot_s": "TPOT", "queue_s": "queue"}
 SAME = 5e-5  # no digit that is printed differs
+MANY = 2.0  # an error beyond is told as a multiple
 NOTABLE = 0.05  # a bias below it is not worth a cause
 EVEN = 0.10  # biases of the bins of load that differ by less are alike
 SLACK_S = 0.02  # a gap of TTFT below it is the way from the client and back, not the engine
@@ -50,7 +51,7 @@ def _what(test: BackTest) -> str:
         ]
     gap = test.hit_gap
     if gap is None:
-        said.append("the log does not say what was cached")
+        said.append(found.no_hits or "no request has logged and simulated hits")
     elif abs(gap) < SAME:
         said.append("the hit ratio is the same")
     else:
@@ -82,6 +83,11 @@ def warnings(test: BackTest) -> tuple[str, ...]:
             f"the log's placement is not known: {found.policy} placed the requests, so that its errors are "
             "in the numbers, too"
         )
+    if test.status != "OK" and found.policy is None and not found.engines:
+        told.append(
+            "the log names no engine, so that one is taken to have served it all; were there more, say so: "
+            "--engines N --current POLICY"
+        )
     if found.blocks.caveat:
         told.append(found.blocks.caveat)
     return tuple(told)
@@ -89,6 +95,8 @@ def warnings(test: BackTest) -> tuple[str, ...]:
 
 def _off(error: Estimate) -> str:
     value = error.value or 0.0
+    if value > MANY:
+        return f"{number(1 + value)} times as long"
     text = f"{percent(abs(value))} too {'long' if value > 0 else 'short'}"
     if error.low is None or error.high is None:
         return text

@@ -80,8 +80,9 @@ def written(
             "queue": outcome.scheduled_s[k] - outcome.arrival_s[k],
             "cached": int(outcome.hit_tokens[k]),
         }
-        row |= {key: value for key, value in measured.items() if leave.get(key, True)}
-    return dataset(folder, rows, name)
+        row |= measured
+    told = [{key: value for key, value in row.items() if leave.get(key, True)} for row in rows]
+    return dataset(folder, told, name)
 
 
 def scaled(factor: float) -> Profile:

@@ -7,7 +7,7 @@ from agentctl.validate.intervals import (
     FEWEST_REQUESTS,
     Sorted,
     mean_of,
-    quantile_error,
+    quantile_errors,
     ratio_of,
     time_blocks,
 )
@@ -39,7 +39,7 @@ def test_intervals_of_a_percentiles_error_hold_the_truth():
         logged = np.random.default_rng(1000 + seed).lognormal(0, 0.5, arrival.size)
         blocks = time_blocks(arrival, np.full(arrival.size, 5.0), seed)
         simulated = Sorted(logged * (1.05 + error), blocks)
-        found = quantile_error(simulated, Sorted(logged, blocks), 50, blocks.n)
+        [found] = quantile_errors(simulated, Sorted(logged, blocks), [50], blocks.n)
         held += found.low <= 0.1 <= found.high
     assert held >= 90
 
@@ -81,5 +81,6 @@ def test_percentiles_are_nearest_rank_in_every_draw():
     blocks = time_blocks(np.linspace(0, 100, 200), np.ones(200))
     blocks.drawn[0] = 1
     values = Sorted(np.random.default_rng(2).permutation(200).astype(float), blocks)
-    for percent in (1, 50, 95, 99.5, 100):
-        assert values.draws(percent)[0] == values.at(percent) == np.ceil(2 * percent) - 1
+    percents = (1, 50, 95, 99.5, 100)
+    for percent, drawn in zip(percents, values.draws(percents)[0], strict=True):
+        assert drawn == values.at(percent) == np.ceil(2 * percent) - 1

@@ -119,6 +119,23 @@ def test_a_log_without_latencies_is_unvalidated(tmp_path):
     assert "no measured latency" in document["verdict"]["statement"]
 
 
+def test_hits_that_are_simulated_as_logged_judge_nothing(tmp_path):
+    """A log with cached tokens and no blocks: what the engine found is given to the simulator."""
+    log = written(tmp_path, blocks=False)
+    document = validate(log, profile=PROFILE).document
+    assert document["hit_ratio"] is None and "as the log counts them" in document["hit_ratio_missing"]
+    assert document["latencies"]["ttft_s"]["mape"]["value"] < 0.1  # hits in whole blocks: nearly the same run
+    unplaced = written(tmp_path, name="unplaced", blocks=False, engine=False)
+    other = validate(unplaced, profile=PROFILE, engines=2, current="lmetric").document
+    assert other["hit_ratio"] is None and "not simulated" in other["hit_ratio_missing"]
+
+
+def test_a_log_of_two_engines_taken_for_one_says_what_was_assumed(tmp_path):
+    document = validate(written(tmp_path, engine=False), profile=PROFILE).document
+    assert document["verdict"]["status"] == "FAIL"
+    assert any("--engines N --current POLICY" in text for text in document["warnings"])
+
+
 def test_synthesised_starts_are_unvalidated(tmp_path):
     """Sessions of a log without times of day: how loaded the engines were is not known."""
     sample = Path(__file__).parents[2] / "sample_traces" / "weka_small.jsonl.gz"
