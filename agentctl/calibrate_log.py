@@ -18,7 +18,7 @@ from agentctl.errors import InputError, UsageError
 from agentctl.estimators.batch_terms import MODELS, OPTIONAL, batch_time_of, values_of
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.estimators.simulated_fit import STARTS, Box, SimulatedFit, fit_simulated
-from agentctl.logged import LoggedRun, engines_in, simulated_rows
+from agentctl.logged import LoggedRun, blocks_for_all, engines_in
 from agentctl.policies.base import load_policy
 from agentctl.present import Section
 from agentctl.profile import PROFILE_SCHEMA, Profile, parse_profile
@@ -175,9 +175,7 @@ def _prepare(
             expected="--policy NAME, the policy that placed them, or a log that names engines",
         )
     if limits.kv_blocks == UNLIMITED:
-        kept = simulated_rows(trace, ["status", "prompt_tokens", "output_tokens"])
-        tokens = kept["prompt_tokens"].fill_null(0) + kept["output_tokens"].fill_null(0)
-        kv_blocks = int(np.ceil(tokens.to_numpy() / block_tokens).sum()) + 2
+        kv_blocks = blocks_for_all(trace, block_tokens)
     else:
         kv_blocks = int(limits.kv_blocks)  # type: ignore[arg-type]
     pool = Pool(

@@ -153,6 +153,13 @@ def simulated_rows(trace: Trace, columns: list[str]) -> pl.DataFrame:
     return trace.requests(columns).filter(pl.col("status").cast(pl.String).is_in(SIMULATED))
 
 
+def blocks_for_all(trace: Trace, block_tokens: int) -> int:
+    """KV blocks of an engine that holds every request at once: its cache is never full."""
+    rows = simulated_rows(trace, ["status", "prompt_tokens", "output_tokens"])
+    tokens = rows["prompt_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0)
+    return int(np.ceil(tokens.to_numpy() / block_tokens).sum()) + 2
+
+
 def _names(rows: pl.DataFrame) -> tuple[str, ...]:
     return tuple(sorted(rows["instance"].drop_nulls().cast(pl.String).unique()))
 

@@ -18,6 +18,12 @@ def validate(
     engines: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of engines; default: those the log names.")
     ] = None,
+    kv_blocks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|unlimited", help="KV blocks, if the profile does not say them; unlimited: never full."
+        ),
+    ] = None,
     current: Annotated[
         str | None,
         typer.Option(
@@ -39,6 +45,7 @@ def validate(
     from agentctl.cli.inputs import announce_compilation, open_input
     from agentctl.cli.reports import check_free, finish, with_command, write_report
     from agentctl.cluster import load_cluster
+    from agentctl.engine_meta import limits_of
     from agentctl.profile import load_profile
     from agentctl.result import RESULT_FILE
     from agentctl.validate import validate
@@ -50,7 +57,13 @@ def validate(
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened:
         result = validate(
-            opened, profile=loaded, cluster=limits, engines=engines, current=current, strict=strict
+            opened,
+            profile=loaded,
+            cluster=limits,
+            engines=engines,
+            kv_blocks=limits_of(kv_blocks),
+            current=current,
+            strict=strict,
         )
         if html:
             document = with_command(ctx, result.document, opened.name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from agentctl import __version__
 from agentctl.cluster import Cluster, cluster_of, with_profile
-from agentctl.errors import UsageError
-from agentctl.logged import engines_in
+from agentctl.engine_meta import UNLIMITED
+from agentctl.errors import ConfigError, UsageError
+from agentctl.logged import blocks_for_all, engines_in
 from agentctl.profile import Profile
 from agentctl.result import RunResult
 from agentctl.simulate import cluster_facts, current_policy, trace_facts
@@ -39,6 +40,7 @@ def validate(
     profile: Profile | None = None,
     cluster: Cluster | None = None,
     engines: int | None = None,
+    kv_blocks: int | str | None = None,
     current: str | None = None,
     strict: bool = False,
 ) -> RunResult:
@@ -47,6 +49,7 @@ def validate(
     profile, cluster  one of them is needed; both: the cluster's limits, the profile's batch times. A profile
                       alone: as many engines as the log names
     engines           number of engines, in place of the cluster's or the log's
+    kv_blocks         of an engine, or "unlimited" (never full), where a profile alone does not say it
     current           `POLICY`, `POLICY:key=value,...` or a cluster file: places the requests where the log
                       does not say which engine served them
 
@@ -54,7 +57,7 @@ def validate(
     fails), or, with `strict`, it does so only roughly or could not be validated. Raises InputError,
     ConfigError, UsageError.
     """
-    base = _cluster(trace, profile, cluster, engines)
+    base = _cluster(trace, profile, cluster, engines, kv_blocks)
     if wrong := wrong_kind(trace, base):
         raise wrong
     policy = current_policy(current, base)[1] if current else None
@@ -72,14 +75,33 @@ def validate(
     return RunResult(document, sections_of(test, document), exit_code, outcome)
 
 
-def _cluster(trace: Trace, profile: Profile | None, cluster: Cluster | None, engines: int | None) -> Cluster:
+def _cluster(
+    trace: Trace,
+    profile: Profile | None,
+    cluster: Cluster | None,
+    engines: int | None,
+    kv_blocks: int | str | None,
+) -> Cluster:
     names = engines_in(trace)
     if cluster is not None:
+        if kv_blocks is not None:
+            raise UsageError(
+                "belongs to a profile alone", place="--kv-blocks", hint="kv_blocks of the [[pool]]"
+            )
         base = with_profile(cluster, profile) if profile else cluster
         return base.with_engines(engines) if engines else base
     if profile is None:
         raise UsageError("neither is given", place="--profile, --cluster", expected="at least one of them")
-    return cluster_of(profile, engines or max(1, len(names)))
+    blocks = profile.kv_blocks if kv_blocks is None else kv_blocks
+    if blocks is None:
+        raise ConfigError(
+            "missing",
+            place=f"profile {profile.name}: kv_blocks",
+            hint="--kv-blocks N (the engine prints it at start), or unlimited if its KV cache was never full",
+        )
+    if blocks == UNLIMITED:
+        blocks = blocks_for_all(trace, profile.block_tokens or 1)
+    return cluster_of(replace(profile, kv_blocks=int(blocks)), engines or max(1, len(names)))
 
 
 def verdict_of(test: BackTest) -> dict[str, Any]:

@@ -119,6 +119,14 @@ def test_a_log_without_latencies_is_unvalidated(tmp_path):
     assert "no measured latency" in document["verdict"]["statement"]
 
 
+def test_an_engine_whose_cache_was_never_full_needs_no_number_of_blocks(log):
+    free = replace(PROFILE, kv_blocks=None)
+    assert abs(validate(log, profile=free, kv_blocks=900).document["verdict"]["error"]["value"]) < 1e-6
+    unlimited = validate(log, profile=free, kv_blocks="unlimited").document
+    assert unlimited["cluster"]["pools"][0]["kv_blocks"] > 5000
+    assert unlimited["hit_ratio"]["gap"]["value"] > 0  # nothing was evicted
+
+
 def test_hits_that_are_simulated_as_logged_judge_nothing(tmp_path):
     """A log with cached tokens and no blocks: what the engine found is given to the simulator."""
     log = written(tmp_path, blocks=False)
@@ -242,6 +250,7 @@ def test_a_profile_fitted_to_this_log_says_so(log):
     [
         ({}, UsageError, "neither is given"),
         ({"profile": replace(PROFILE, kv_blocks=None)}, ConfigError, "kv_blocks: missing"),
+        ({"cluster": cluster_of(PROFILE, 2), "kv_blocks": 9}, UsageError, "a profile alone"),
         ({"profile": PROFILE, "engines": 3}, ConfigError, "the log names 2 engines and the cluster has 3"),
     ],
 )
