@@ -2,8 +2,8 @@
 
 A transcript is a fenced block marked `console`: `$ agentctl ...` lines, each followed by what a terminal of
 100 columns then shows on stdout. A line `...` stands for any number of lines. A `python` block beginning with
-`# NAME.py` is a file that transcripts find. To write all transcripts anew (those with `...` excepted):
-python tests/test_docs.py
+`# NAME.py`, or a `toml` one with `# NAME.toml`, is a file that transcripts find. To write all transcripts
+anew (those with `...` excepted): python tests/test_docs.py
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def transcripts() -> list[tuple[str, str]]:
 def lay_out(page: Path, folder: Path) -> None:
     """What the commands of a page find where they run."""
     (folder / "sample_traces").symlink_to(ROOT / "sample_traces")
-    files = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    block = r"^```(?:python|toml)\n# (\w+\.(?:py|toml))\n(.*?)^```"
+    files = re.findall(block, page.read_text(), re.DOTALL | re.MULTILINE)
     for name, text in files:
         (folder / name).write_text(text)
 

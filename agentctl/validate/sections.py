@@ -105,7 +105,8 @@ def _loads(found: Compared) -> Section:
             )
         )  # fmt: skip
     head = (
-        ("requests on the engine", ""), ("requests", "count"), ("TTFT p50 logged", "s"), ("simulated", "s"),
+        ("requests on the engine", ""), ("requests", "count"), ("TTFT p50 logged", "s"),
+        ("TTFT p50 simulated", "s"),
         ("TTFT bias", "ratio"), ("TTFT MAPE", "ratio"), ("end-to-end bias", "ratio"),
         ("end-to-end MAPE", "ratio"), ("hit gap", "ratio"),
     )  # fmt: skip
