@@ -53,9 +53,14 @@ def first_token_at(state, head, seen, late):
     head   HEAD, one record; seen: SEEN, the snapshot's requests
     late   SEEN, those that join the queue later, in order of when they do (`arrival`)
     """
-    s = handle_of(state)
-    _lay_out(s, head[0], seen, late)
-    at = _replay(s, head[0], seen.size, late)
+    return first_token(handle_of(state), head[0], seen, late)
+
+
+@kernel
+def first_token(s, head, seen, late):
+    """The same for compiled callers, with a handle of the state and one record."""
+    _lay_out(s, head, seen, late)
+    at = _replay(s, head, seen.size, late)
     for x in range(s.counts[CLOCK] + 2):  # no more slots were used
         s.runs[0, x].next = x + 1
     return at
