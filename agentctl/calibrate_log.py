@@ -125,7 +125,7 @@ def calibrate_log(
         prior, limits.kv_blocks == UNLIMITED,
     )  # fmt: skip
     why = _why_no_profile(fit, prior)
-    tables = None if why else _profile(told, engine or Engine(), limits, trace, seed)
+    tables = None if why else _profile(told, engine or Engine(), trace, seed)
     return LogCalibration(
         _document(told, tables, trace, seed), sections_of(told), fit, batch_time, tables, why
     )
@@ -315,13 +315,14 @@ def _why_no_profile(fit: SimulatedFit, prior: Profile | None) -> InputError | No
     return None
 
 
-def _profile(told: Told, engine: Engine, limits: Limits, trace: Trace, seed: int) -> dict[str, Any]:
+def _profile(told: Told, engine: Engine, trace: Trace, seed: int) -> dict[str, Any]:
     pool = told.run.cluster.pools[0]
+    kv_blocks, why_kv = _kv_blocks(told)
     given = {key: value for key, value in vars(engine).items() if value is not None}
     tables: dict[str, Any] = {
         "schema": PROFILE_SCHEMA,
         **given,
-        "kv_blocks": None if limits.kv_blocks == UNLIMITED else limits.kv_blocks,
+        "kv_blocks": kv_blocks,
         "block_tokens": pool.block_tokens,
         "max_num_batched_tokens": pool.max_num_batched_tokens,
         "max_num_seqs": pool.max_num_seqs,
@@ -345,6 +346,7 @@ def _profile(told: Told, engine: Engine, limits: Limits, trace: Trace, seed: int
             "predictive_only": True,
             "statement": "fitted to a request log by simulation: reproduces the run, single coefficients are "
             "not measured",
+            "kv_blocks": why_kv,
             "tool": f"agentctl {__version__}",
             "method": "log",
             "seed": seed,
@@ -355,6 +357,18 @@ def _profile(told: Told, engine: Engine, limits: Limits, trace: Trace, seed: int
     tables = _without_none(tables)
     parse_profile(tables, "profile", "calibrated")
     return tables
+
+
+def _kv_blocks(told: Told) -> tuple[int, str | None]:
+    """Of the engine and, where nobody said it, what the number is."""
+    pool, prior = told.run.cluster.pools[0], told.prior
+    if not told.unlimited:
+        return pool.kv_blocks, None
+    used = f"at most {told.peak_tokens:,} tokens were in use at once in the log's run"
+    if prior and prior.kv_blocks and prior.block_tokens == pool.block_tokens:
+        is_enough = prior.kv_blocks * pool.block_tokens > told.peak_tokens
+        return (prior.kv_blocks, f"the prior's; {used}") if is_enough else (pool.kv_blocks, used)
+    return pool.kv_blocks, f"not known: as many as the log's requests would fill if none were evicted; {used}"
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ SCAN = 256  # points of the box, a power of two
 STARTS = 3  # the best of them that are no neighbours, and the prior: from these evolution goes on
 APART = 1.0  # in logarithms, between two starts
 WIDELY, CLOSELY = (0.8, 40), (0.3, 80)  # spread and generations of evolution, from all and then from the best
-RUGGED, N_RUGGED = 0.01, 12  # spread and number of places around the best that tell how rugged it is there
+RUGGED, N_RUGGED = 0.2, 12  # standard errors, and number of places around the best: how rugged it is there
 AGAIN = ((0.03, 2), (0.01, 1))  # when one coefficient is held: Gauss-Newton with differences so wide, steps
 SLOPE_WIDTH = 0.03  # of the differences at the best place
 LONGEST = 0.7  # step, in logarithms
@@ -127,9 +127,7 @@ class _Search:
         self.high = np.log([box.high for box in boxes.values()])
         self._errors = errors
         self._prior = np.array([np.log(box.prior) if box.prior else 0.0 for box in boxes.values()])
-        self._pull = np.array(
-            [PRIOR_ERRORS**0.5 * BEND / box.spread if box.spread else 0.0 for box in boxes.values()]
-        )
+        self._spread = np.array([box.spread or np.inf for box in boxes.values()])
         self.n_runs = 0
         self._sizes: list[int] = []
 
@@ -140,8 +138,10 @@ class _Search:
         return np.concatenate(kinds)
 
     def rest(self, x: F64) -> F64:
-        """Errors, then how far each coefficient is from its prior."""
-        return np.concatenate([self.errors_at(x), self._pull * (x - self._prior)])
+        """Errors, then how far each coefficient is from its prior: from afar it pulls but little."""
+        spreads = (x - self._prior) / self._spread
+        pull = PRIOR_ERRORS**0.5 * BEND * np.sign(spreads) * np.sqrt(np.log1p(spreads**2))
+        return np.concatenate([self.errors_at(x), pull])
 
     def cost(self, rest: F64) -> float:
         size = np.abs(rest)
@@ -163,7 +163,8 @@ class _Search:
         """The prior, and the best points of a scan that are no neighbours."""
         points = self.low + (self.high - self.low) * qmc.Sobol(len(self.names), seed=seed).random(SCAN)
         order = np.argsort([self.cost_at(x) for x in points], kind="stable")
-        chosen = [np.where(self._pull > 0, self._prior, points[order[0]])] if self._pull.any() else []
+        has_prior = np.isfinite(self._spread)
+        chosen = [np.where(has_prior, self._prior, points[order[0]])] if has_prior.any() else []
         for x in points[order]:
             if len(chosen) < n and all(np.abs(x - other).max() > APART for other in chosen):
                 chosen.append(x)
@@ -213,10 +214,14 @@ class _Search:
 def _intervals(search: _Search, best: F64, slopes: F64, scale: float, seed: int) -> dict[str, Ends]:
     """Where each coefficient's profile rises by what LEVEL allows: above what is met next to the best place,
     whose own cost is the luck of many tries."""
-    around = np.random.default_rng(seed).normal(best, RUGGED, (N_RUGGED, best.size))
-    cost = float(np.median([search.cost_at(np.clip(x, search.low, search.high)) for x in around]))
     allowed = float(chi2.ppf(LEVEL, 1)) * scale
     covariance = np.linalg.pinv(slopes.T @ slopes, rcond=1e-9)
+    squares, axes = np.linalg.eigh(covariance)
+    errors = np.minimum(np.sqrt(scale * np.maximum(squares, 0)), 1.0)
+    around = (
+        best + RUGGED * (np.random.default_rng(seed).standard_normal((N_RUGGED, best.size)) * errors) @ axes.T
+    )
+    cost = float(np.median([search.cost_at(np.clip(x, search.low, search.high)) for x in around]))
     ends: dict[str, Ends] = {}
     for k, name in enumerate(search.names):
         variance = max(float(covariance[k, k]), 1e-12)
