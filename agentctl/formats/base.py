@@ -25,7 +25,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -37,6 +37,7 @@ from agentctl.errors import InputError, UnknownFormatError, UsageError
 from agentctl.ingest.events import Events
 from agentctl.ingest.hashing import HashOptions
 from agentctl.ingest.ids import Ids
+from agentctl.ingest.prefixes import Prefixes
 from agentctl.ingest.prompts import Prompt
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Chunk, Source
@@ -117,6 +118,7 @@ class Reading:
     dropped: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     events: Events = field(default_factory=Events)  # gauges of engines
+    prefixes: Prefixes | None = None  # prompts that were met before
 
     def chunks(self) -> Iterator[Chunk]:
         """The text of a file of JSON lines; a JSON document is cut into one object a line first."""
@@ -128,6 +130,13 @@ class Reading:
         data = _document_lines(self.source.document(), self.source.name)
         self.source.n_lines = data.count(b"\n") + 1
         yield Chunk(data, 1, self.source.n_lines, 0)
+
+    def folding(self, key: str) -> Callable[[bytes], bytes] | None:
+        """For a LineDecoder: cuts what is known out of the lines' first array of messages called `key`.
+
+        Only where the array is handed on as it is, in a Prompt of the same batch.
+        """
+        return partial(self.prefixes.fold, key=key.encode()) if self.prefixes is not None else None
 
     def reject(self, chunk: Chunk | None, line: int, reason: str, path: str | None = None) -> None:
         """Set one record aside."""

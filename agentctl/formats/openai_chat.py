@@ -32,7 +32,6 @@ from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.formats.generic import status_of
 from agentctl.ingest.lines import LineDecoder
 from agentctl.ingest.prompts import Prompt
-from agentctl.ingest.texts import split
 
 NAME = "openai_chat"
 TITLE = "Chat bodies, OpenAI's or Anthropic's, with usage (flat, {request, response}, or Batch API)"
@@ -170,7 +169,7 @@ def _is_call(line: bytes) -> bool:
 
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
-    decoder = LineDecoder(Call, reading.quarantine)
+    decoder = LineDecoder(Call, reading.quarantine, reading.folding("messages"))
     fields = {name: Field("arrival", f"$.{name}", None) for name in ("timestamp", "end_timestamp")}
     fields["created"] = Field("arrival", "$.response.created", "s")
     clocks = {name: Clock(field, reading) for name, field in fields.items()}
@@ -222,11 +221,9 @@ def _answer(call: Call) -> Answer:
 
 def _prompt(call: Call, body: Body, answer: Answer) -> Prompt:
     tools = body.tools if len(body.tools) or call.kwargs is None else call.kwargs.tools
-    messages: list[bytes] | msgspec.Raw = body.messages
-    if bytes(body.system) not in (b"", b"null"):
-        messages = [bytes(body.system), *split(messages)]
+    system = b"" if bytes(body.system) == b"null" else bytes(body.system)
     reply = bytes(answer.choices[0].message) if len(answer.choices) == 1 else b""
-    return Prompt(messages, bytes(tools), body.cache_salt, reply if reply[:1] == b"{" else None)
+    return Prompt(body.messages, bytes(tools), body.cache_salt, reply if reply[:1] == b"{" else None, system)
 
 
 def _put_times(

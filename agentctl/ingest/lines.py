@@ -6,6 +6,7 @@ The lax rule for one line that fails strictly: "12" and 12.0 are the whole numbe
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,38 +60,47 @@ class ValueDecoder:
 
 
 class LineDecoder:
-    """Decodes lines into one msgspec Struct; what fails goes to the quarantine."""
+    """Decodes lines into one msgspec Struct; what fails goes to the quarantine.
 
-    def __init__(self, row: type[msgspec.Struct], quarantine: Quarantine) -> None:
+    fold  shortens the text first, line by line (Reading.folding); faults are told of the lines as they were
+    """
+
+    def __init__(
+        self,
+        row: type[msgspec.Struct],
+        quarantine: Quarantine,
+        fold: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         self._decoder = ValueDecoder(row)
-        self._quarantine = quarantine
+        self._quarantine, self._fold = quarantine, fold
 
     def decode(self, chunk: Chunk) -> Lines:
         if chunk.skipped_bytes:
             self._quarantine.add(chunk.first_line, chunk.offset, chunk.skipped_bytes, "line_too_long")
             return Lines([], np.empty(0, np.int64), 0)
-        if _is_clean_text(chunk.data):
+        text = self._fold(chunk.data) if self._fold else chunk.data
+        if _is_clean_text(text):
             try:
-                rows = self._decoder.strict.decode_lines(chunk.data)
+                rows = self._decoder.strict.decode_lines(text)
             except (msgspec.DecodeError, RecursionError):  # ValidationError is a DecodeError
-                return self._one_by_one(chunk)
-            if chunk.n_lines == len(rows) and _lines_hold_objects(chunk.data):
+                return self._one_by_one(chunk, text)
+            if chunk.n_lines == len(rows) and _lines_hold_objects(text):
                 return Lines(rows, np.arange(chunk.first_line, chunk.first_line + chunk.n_lines), 0)
-        return self._one_by_one(chunk)
+        return self._one_by_one(chunk, text)
 
-    def _one_by_one(self, chunk: Chunk) -> Lines:
+    def _one_by_one(self, chunk: Chunk, text: bytes) -> Lines:
         rows: list[Any] = []
         numbers: list[int] = []
-        n_blank, offset = 0, chunk.offset
-        for number, line in enumerate(_split(chunk.data), start=chunk.first_line):
+        n_blank = 0
+        for number, line in enumerate(_split(text), start=chunk.first_line):
             if not line.strip():
                 n_blank += 1
             elif isinstance(row := self._decode_line(line), Fault):
-                self._quarantine.add(number, offset, len(line), row.reason, row.path)
+                place = (0, 0) if self._quarantine.is_full else chunk.locate(number)
+                self._quarantine.add(number, *place, row.reason, row.path)
             else:
                 rows.append(row)
                 numbers.append(number)
-            offset += len(line) + 1
         return Lines(rows, np.array(numbers, dtype=np.int64), n_blank)
 
     def _decode_line(self, line: bytes) -> Any:

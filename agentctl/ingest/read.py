@@ -143,7 +143,7 @@ def read_file(
     source = Source(path)
     reader = choose_reader(source, format_name, options)
     events = Events(spool_path.with_suffix(".events"), options.hashing)
-    reading = Reading(source, Quarantine(source.name), options, events=events)
+    reading = Reading(source, Quarantine(source.name), options, events=events, prefixes=texts.prefixes)
     spool, sizes, has_ids, has_texts = Spool(spool_path), BlockSizes(), False, False
     n_record_lines, steps = 0, Steps()
     for batch in reader.read(reading):

@@ -22,7 +22,7 @@ from numba import njit
 from agentctl.errors import InputError, UsageError
 from agentctl.trace import META_FILE
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 2 << 20
 MAX_LINE_BYTES = 64 << 20
 MAX_DOCUMENT_BYTES = 256 << 20
 SAMPLE_BYTES = 1 << 18
@@ -130,22 +130,27 @@ class Source:
 
     def chunks(self) -> Iterator[Chunk]:
         """The text in chunks of whole lines, over-long lines as chunks without data."""
-        block, pending = self._ahead.removeprefix(_BOM), b""
+        block = self._ahead.removeprefix(_BOM)
+        pending: list[bytes] = []  # the beginning of a line
         line, offset = 1, len(self._ahead) - len(block)
         self._ahead = b""
         while block or pending:
             cut = block.rfind(b"\n") + 1
             if cut or not block:
-                data, pending = b"".join((pending, memoryview(block)[:cut])), block[cut:]
+                data, pending = (
+                    b"".join((*pending, memoryview(block)[:cut])),
+                    [block[cut:]] if cut < len(block) else [],
+                )
                 n_lines = _count_lines(data)
                 yield Chunk(data, line, n_lines, offset)
                 line, offset = line + n_lines, offset + len(data)
             else:
-                pending += block
-            if len(pending) > MAX_LINE_BYTES:
-                skipped, block = self._skip_line(len(pending), line)
+                pending.append(block)
+            length = sum(map(len, pending))
+            if length > MAX_LINE_BYTES:
+                skipped, block = self._skip_line(length, line)
                 yield Chunk(b"", line, 1, offset, skipped)
-                pending, line, offset = b"", line + 1, offset + skipped + 1
+                pending, line, offset = [], line + 1, offset + skipped + 1
             else:
                 block = self._read(CHUNK_BYTES, line)
         self.n_lines = line - 1

@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,10 @@ from numpy.typing import NDArray
 
 from agentctl.ingest.blake2b import chain, keyed_state
 from agentctl.ingest.hashing import BLOCK, BYTES_PER_BLOCK, GROUP, MESSAGE, HashOptions
+from agentctl.ingest.prefixes import Prefixes, Recalled
 from agentctl.ingest.prompts import Prompt
-from agentctl.ingest.recent import Recent
+from agentctl.ingest.text_trie import TextTrie
 from agentctl.ingest.tokens import load_encoder
-from agentctl.ingest.trie import Trie
 
 _NO_TOOLS = (b"", b"null", b"[]")
 _NO_STEP = 1 << 40  # a message is one piece
@@ -64,7 +65,7 @@ class Texts:
 
     def __init__(self, options: HashOptions) -> None:
         self.options = options
-        self.messages, self.units = Trie(), Trie()
+        self.messages, self.units, self.prefixes = TextTrie(), TextTrie(), Prefixes()
         self.sizes = array("I", [0])
         # by message node: last unit, length of the text up to there, assistant messages
         self._unit, self._length, self._n_assistant = array("I", [0]), array("Q", [0]), array("I", [0])
@@ -73,14 +74,16 @@ class Texts:
         self._step = {"token": options.block_tokens, "bytes": BYTES_PER_BLOCK, "message": _NO_STEP}[
             options.level
         ]
-        self._message_hash = options.hasher(MESSAGE)
         self._role = msgspec.json.Decoder(_Role)
-        self._recent = Recent()
 
     @cached_property
     def _block_state(self) -> NDArray[np.uint64]:
         """Loads what is compiled, which takes a second or two: only for logs with text."""
         return keyed_state(self.options.salt, BLOCK)
+
+    @cached_property
+    def _message_state(self) -> NDArray[np.uint64]:
+        return keyed_state(self.options.salt, MESSAGE)
 
     def add(self, prompts: Sequence[Prompt | None]) -> Placed:
         """Insert the prompts of a batch."""
@@ -89,7 +92,7 @@ class Texts:
             if prompt is None:
                 continue
             root = self._root(prompt.group, prompt.tools)
-            node, n_messages = self._recall(root, prompt.messages)
+            node, n_messages = self._recall(root, prompt)
             if not n_messages:
                 continue
             placed.message_node[row] = node
@@ -118,7 +121,7 @@ class Texts:
 
     def stop(self) -> None:
         """Free what only `add` and `merge` need."""
-        self._recent = Recent()
+        self.prefixes.clear()
         self._roots.clear()
         self._unit = self._length = self._n_assistant = array("I")
         self.messages.drop_table()
@@ -141,86 +144,88 @@ class Texts:
         known = self._roots.get((group, tools))
         if known is not None:
             return known
-        start = self.options.hasher(GROUP, (group or "").encode()).digest()
-        node, n_new = self.messages.extend(0, _numbers([self._chained(start, tools)]))
-        root = _Root(node, _count(tools), tools, int.from_bytes(start, "little"))
+        start = int.from_bytes(self.options.hasher(GROUP, (group or "").encode()).digest(), "little")
+        (node,), n_new = self.messages.follow(self._message_state, 0, start, [tools])
+        root = _Root(int(node), _count(tools), tools, start)
         if n_new:
-            unit, length = self._cut(root, 0, 0, tools) if self.options.tools_first else (0, 0)
+            (unit,), (length,) = self._cut(root, 0, 0, [tools if self.options.tools_first else b""])
             self._remember(unit, length, 0)
         if len(self._roots) >= _MAX_ROOTS:  # a log whose tools never repeat
             self._roots.clear()
         self._roots[group, tools] = root
         return root
 
-    def _recall(self, root: _Root, messages: list[bytes] | bytes | msgspec.Raw) -> tuple[int, int]:
-        """(node, number of messages) of a prompt: those seen lately are compared, only the rest is parsed."""
-        if isinstance(messages, list):
-            return (self._walk(root, root.node, messages) if messages else root.node), len(messages)
-        messages = bytes(messages)
-        node, n_known, at = self._recent.follow(root.node, messages)
-        rest = split(b"[" + messages[at:]) if at else split(messages)
+    def _recall(self, root: _Root, prompt: Prompt) -> tuple[int, int]:
+        """(node, number of messages) of a prompt."""
+        node, n = root.node, 0
+        if prompt.system:
+            node, n = int(self._walk(root, node, [prompt.system])[-1]), 1
+        if not isinstance(prompt.messages, list):
+            array = bytes(prompt.messages)
+            known = self.prefixes.recall(node, array)
+            if known is not None:
+                return self._go_on(root, node, known, array, n)
+        messages = split(prompt.messages)
+        return int(self._walk(root, node, messages)[-1]) if messages else node, n + len(messages)
+
+    def _go_on(self, root: _Root, start: int, known: Recalled, array: bytes, n: int) -> tuple[int, int]:
+        """As `_recall`, for an array whose first messages were met before."""
+        rest = split(array)[1:]
+        if known.text:
+            rest = split(b"[" + known.text.lstrip(b", \t\r") + b"]") + rest
+        n += known.n_messages + len(rest)
         if not rest:
-            return node, n_known
-        tip = self._walk(root, node, rest)
-        last = tip
-        for message in reversed(rest):
-            above = int(self.messages.parent[last])
-            self._recent.keep(above, message, last)
-            last = above
-        self._recent.keep_run(messages, tip, n_known + len(rest))
-        return tip, n_known + len(rest)
+            return known.node, n
+        path = self._walk(root, known.node, rest)
+        self.prefixes.learn(start, known.place, np.array([len(text) for text in rest]), path)
+        return int(path[-1]), n
 
-    def _walk(self, root: _Root, node: int, messages: Sequence[bytes]) -> int:
-        """The node that `messages` lead to from `node`."""
-        digest = int(self.messages.hash[node]).to_bytes(8, "little")
-        digests = []
-        for message in messages:
-            digest = self._chained(digest, message)
-            digests.append(digest)
-        tip, n_new = self.messages.extend(node, _numbers(digests))
-        for k in range(n_new):
-            new = tip - n_new + 1 + k
-            self._see(root, int(self.messages.parent[new]), messages[len(messages) - n_new + k])
-        return tip
+    def _walk(self, root: _Root, node: int, messages: Sequence[bytes]) -> NDArray[np.int64]:
+        """The nodes to which `messages` lead from `node`, one after the other."""
+        path, n_new = self.messages.follow(self._message_state, node, 0, messages)
+        if n_new:
+            n_known = len(messages) - n_new
+            self._see(root, int(path[n_known - 1]) if n_known else node, messages[n_known:])
+        return path
 
-    def _see(self, root: _Root, above: int, message: bytes) -> None:
-        """Cut a message that is new after the messages up to the node `above`."""
-        role = self._read_role(message)
-        unit, length = self._unit[above], self._length[above]
+    def _see(self, root: _Root, above: int, messages: Sequence[bytes]) -> None:
+        """Cut messages that are new after those up to the node `above`."""
+        roles = [self._read_role(message) for message in messages]
         late_tools = b"" if self.options.tools_first or above != root.node else root.tools
-        pieces = (message, late_tools) if role == "system" else (late_tools, message)
-        for piece in filter(None, pieces):
-            unit, length = self._cut(root, unit, length, piece)
-        self._remember(unit, length, self._n_assistant[above] + (role == "assistant"))
+        texts = [*messages]
+        if late_tools:
+            texts[:1] = [texts[0], late_tools] if roles[0] == "system" else [late_tools, texts[0]]
+        units, lengths = self._cut(root, self._unit[above], self._length[above], texts)
+        n_assistant = self._n_assistant[above]
+        for role, unit, length in zip(roles, units[-len(roles) :], lengths[-len(roles) :], strict=True):
+            n_assistant += role == "assistant"
+            self._remember(unit, length, n_assistant)
 
     def _remember(self, unit: int, length: int, n_assistant: int) -> None:
         self._unit.append(unit)
         self._length.append(length)
         self._n_assistant.append(n_assistant)
 
-    def _cut(self, root: _Root, unit: int, length: int, text: bytes) -> tuple[int, int]:
-        """Add a text after `unit`, where the prompt has `length` so far; returns both behind it."""
-        if self._encoder is None:
-            data, width = np.frombuffer(text, dtype=np.uint8), 1
-        else:
-            data, width = np.array(self._encoder(text), dtype="<u4").view(np.uint8), 4
-        parent = int(self.units.hash[unit]) if unit else root.group
+    def _cut(
+        self, root: _Root, unit: int, length: int, texts: Sequence[bytes]
+    ) -> tuple[list[int], list[int]]:
+        """Add texts after `unit`, where the prompt has `length` so far; returns both behind each of them."""
+        width = 1
+        if self._encoder is not None:
+            texts, width = [np.array(self._encoder(text), dtype="<u4").tobytes() for text in texts], 4
         first = self._step - length % self._step
-        digests, sizes = chain(self._block_state, parent, data, first * width, self._step * width)
-        tip, n_new = self.units.extend(unit, digests)
-        self.sizes.extend((sizes[sizes.size - n_new :] // width).tolist())
-        return tip, length + data.size // width
-
-    def _chained(self, digest: bytes, text: bytes) -> bytes:
-        hasher = self._message_hash.copy()
-        hasher.update(digest)
-        hasher.update(text)
-        return hasher.digest()
+        nodes, sizes = self.units.cut(
+            self._block_state, unit, root.group, texts, first * width, self._step * width
+        )
+        self.sizes.frombytes((sizes // np.uint32(width)).tobytes())
+        lengths = [length + end // width for end in accumulate(map(len, texts))]
+        return nodes.tolist(), lengths
 
     def _below(self, node: int, message: bytes) -> int:
         """Hash of the node of a message after `node`, which need not be there."""
-        digest = self._chained(int(self.messages.hash[node]).to_bytes(8, "little"), message)
-        return int.from_bytes(digest, "little")
+        data = np.frombuffer(message, dtype=np.uint8)
+        digests, _ = chain(self._message_state, int(self.messages.hash[node]), data, _NO_STEP, _NO_STEP)
+        return int(digests[0])
 
     def _read_role(self, message: bytes) -> str | None:
         try:
@@ -248,7 +253,3 @@ def _count(tools: bytes) -> int:
         return len(_ITEMS.decode(tools)) if tools else 0
     except (msgspec.DecodeError, RecursionError):
         return 1
-
-
-def _numbers(digests: list[bytes]) -> NDArray[np.uint64]:
-    return np.frombuffer(b"".join(digests), dtype="<u8")

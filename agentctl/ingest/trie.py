@@ -110,7 +110,7 @@ def _slot(parent, hash_, mask):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find_or_add(parent, hash_, table, n_nodes, above, value):  # type: ignore[no-untyped-def]
+def find_or_add(parent, hash_, table, n_nodes, above, value):  # type: ignore[no-untyped-def]
     """Node of the edge (above, value); a node number of n_nodes + 1 means that it was added."""
     mask = np.uint64(table.size - 1)
     slot = _slot(above, value, mask)
@@ -139,7 +139,7 @@ def _insert(parent, hash_, table, n_nodes, values, starts, row, tips):  # type: 
             if follower <= n_nodes and hash_[follower] == values[k] and parent[follower] == node:
                 node = follower
             else:
-                node = _find_or_add(parent, hash_, table, n_nodes, node, values[k])
+                node = find_or_add(parent, hash_, table, n_nodes, node, values[k])
                 n_nodes = max(n_nodes, node)
         tips[row] = node
         row += 1
@@ -150,7 +150,7 @@ def _insert(parent, hash_, table, n_nodes, values, starts, row, tips):  # type: 
 def _extend(parent, hash_, table, n_nodes, node, values):  # type: ignore[no-untyped-def]
     """Returns (last node, nodes). Arrays modified in place."""
     for value in values:
-        node = _find_or_add(parent, hash_, table, n_nodes, node, value)
+        node = find_or_add(parent, hash_, table, n_nodes, node, value)
         n_nodes = max(n_nodes, node)
     return node, n_nodes
 
@@ -161,7 +161,7 @@ def _merge(parent, hash_, table, n_nodes, other_parent, other_hash, node, number
     room = min(parent.size - 1, np.int64(_LOAD * table.size) - 1)
     while node < other_parent.size and n_nodes + 1 <= room:
         above = np.int64(number[other_parent[node]])
-        found = _find_or_add(parent, hash_, table, n_nodes, above, other_hash[node])
+        found = find_or_add(parent, hash_, table, n_nodes, above, other_hash[node])
         number[node] = found
         n_nodes = max(n_nodes, found)
         node += 1

@@ -158,22 +158,6 @@ def test_a_level_decides_how_fine_the_pieces_are(level, n):
     assert sum(texts.sizes) == 290
 
 
-def test_messages_that_are_forgotten_meanwhile_are_known_by_their_hash(monkeypatch):
-    from agentctl.ingest import recent
-
-    monkeypatch.setattr(recent, "_BUDGET", 1000)
-    texts, arrays = Texts(options()), []
-    for k in range(30):
-        long = [
-            {"role": "user", "content": f"{k % 7} " + "x" * 300},
-            {"role": "assistant", "content": "a" * k},
-        ]
-        arrays.append(json.dumps(long).encode())
-    first = texts.add([Prompt(array) for array in arrays]).message_node
-    again = texts.add([Prompt(array) for array in arrays]).message_node
-    assert first.tolist() == again.tolist()
-
-
 def test_trees_of_two_processes_become_one(tmp_path):
     prompts = [Prompt([b"a" * 100, b"b"]), Prompt([b"a" * 100, b"c" * 70]), Prompt([b"d"])]
     one, other, both = Texts(options()), Texts(options()), Texts(options())
