@@ -19,6 +19,7 @@ from agentctl import __version__
 from agentctl.cli import COMMANDS
 from agentctl.cli.boundary import Terminated, explain, show_warning
 from agentctl.cli.groups import Commands
+from agentctl.start_up import look_for_garbage_rarely
 
 
 class All(Commands):
@@ -46,6 +47,8 @@ def agentctl(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (errors.py, and 130 or 143 for a run that was stopped)."""
+    look_for_garbage_rarely()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads turn in circles while they wait
     signal.signal(signal.SIGTERM, _terminate)
     _open_closed_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]

@@ -131,7 +131,7 @@ class Reading:
         self.source.n_lines = data.count(b"\n") + 1
         yield Chunk(data, 1, self.source.n_lines, 0)
 
-    def folding(self, key: str) -> Callable[[bytes], bytes] | None:
+    def folding(self, key: str) -> Callable[[bytes, int], bytes] | None:
         """For a LineDecoder: cuts what is known out of the lines' first array of messages called `key`.
 
         Only where the array is handed on as it is, in a Prompt of the same batch.

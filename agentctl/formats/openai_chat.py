@@ -48,12 +48,12 @@ _PREFIXES = ("chatcmpl-", "cmpl-")  # of engines, before the id that other logs 
 Text = str | int | None
 
 
-class Details(msgspec.Struct):
+class Details(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, gc=False):
     """OpenAI's names, then Anthropic's."""
 
     prompt_tokens: int | None = None
@@ -66,25 +66,25 @@ class Usage(msgspec.Struct):
     cache_creation_input_tokens: int | None = None
 
 
-class Reply(msgspec.Struct):
+class Reply(msgspec.Struct, gc=False):
     tool_calls: list[msgspec.Raw] | None = None
 
 
 _REPLY = msgspec.json.Decoder(Reply | None)
 
 
-class Choice(msgspec.Struct):
+class Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     message: msgspec.Raw = _NONE
 
 
-class Part(msgspec.Struct):
+class Part(msgspec.Struct, gc=False):
     """Of the content of Anthropic's answer."""
 
     type: str | None = None
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     """A request."""
 
     messages: msgspec.Raw = _NONE
@@ -100,7 +100,7 @@ class Body(msgspec.Struct):
     priority: int | None = None
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, gc=False):
     """A response; in the Batch API it is `body` in an envelope."""
 
     id: Text = None
@@ -114,7 +114,7 @@ class Answer(msgspec.Struct):
     body: Answer | None = None
 
 
-class Call(Body):
+class Call(Body, gc=False):
     """A line. A body may be the line itself."""
 
     request: Body | None = None
@@ -134,7 +134,7 @@ class Call(Body):
     error: msgspec.Raw = _NONE
 
 
-class _Shape(msgspec.Struct):
+class _Shape(msgspec.Struct, gc=False):
     """Where a line has its messages, for recognition."""
 
     messages: msgspec.Raw = _NONE

@@ -34,6 +34,7 @@ from agentctl.ingest.trie import Trie
 from agentctl.ingest.write import write_nodes, write_requests
 from agentctl.present import Section
 from agentctl.schema import TRACE_SCHEMA
+from agentctl.start_up import import_numba_without_scipy
 from agentctl.trace import EVENTS_FILE, META_FILE, NODES_FILE, REQUESTS_FILE, Trace, open_trace
 
 __all__ = ["IngestOptions", "IngestReport", "ingest"]
@@ -63,6 +64,7 @@ def ingest(
     the number of workers. Bad records beyond the budget raise BadRecordsError and leave `output` as it was;
     their places are then in NAME.quarantine.jsonl beside it.
     """
+    import_numba_without_scipy()
     options = options or IngestOptions()
     paths = [str(file) for file in files]
     _check_paths(paths)

@@ -69,7 +69,7 @@ class LineDecoder:
         self,
         row: type[msgspec.Struct],
         quarantine: Quarantine,
-        fold: Callable[[bytes], bytes] | None = None,
+        fold: Callable[[bytes, int], bytes] | None = None,
     ) -> None:
         self._decoder = ValueDecoder(row)
         self._quarantine, self._fold = quarantine, fold
@@ -78,7 +78,7 @@ class LineDecoder:
         if chunk.skipped_bytes:
             self._quarantine.add(chunk.first_line, chunk.offset, chunk.skipped_bytes, "line_too_long")
             return Lines([], np.empty(0, np.int64), 0)
-        text = self._fold(chunk.data) if self._fold else chunk.data
+        text = self._fold(chunk.data, chunk.n_lines) if self._fold else chunk.data
         if _is_clean_text(text):
             try:
                 rows = self._decoder.strict.decode_lines(text)

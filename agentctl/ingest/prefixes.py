@@ -18,6 +18,7 @@ shifted keys.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +37,16 @@ _TOKEN_BYTES = 16
 _LEVEL, _END, _COUNT, _START, _NODE, _ABOVE = range(6)
 
 
+Place = tuple[int, int, int]  # where an array begins, the last entry whose node is known, the last one it has
+
+
 class Recalled(NamedTuple):
     """What is known of an array of messages after some node."""
 
     node: int  # where the messages lead that are known after it
     n_messages: int  # how many these are
     text: bytes  # of known messages whose nodes are not, as they stand in the array
-    place: tuple[int, int, int]  # for `learn`
+    place: Place  # for `learn`
 
 
 class Prefixes:
@@ -68,7 +72,7 @@ class Prefixes:
         self._table = np.zeros(1 << 9, dtype=np.uint32)
         self._others: dict[tuple[int, int], int] = {}
 
-    def fold(self, data: bytes, key: bytes) -> bytes:
+    def fold(self, data: bytes, n_lines: int, key: bytes) -> bytes:
         """Lines of JSON with marks in place of the known messages in the first array called `key` of each.
 
         Marks hold until the next call.
@@ -77,12 +81,13 @@ class Prefixes:
             self.clear()
         self._data = np.frombuffer(data, dtype=np.uint8)
         name = np.frombuffer(key + b'"', dtype=np.uint8)
-        found = _find(self._data, name, self._secret, self._words, self._hash, self._facts, self._table)
-        if not len(found):
+        found = np.empty((n_lines, 3), dtype=np.int64)
+        n = _find(self._data, name, self._secret, self._words, self._hash, self._facts, self._table, found)
+        if not n:
             return data
         view, done = memoryview(data), 0
         parts: list[bytes | memoryview] = []
-        for at, entry, end in found.tolist():
+        for at, entry, end in found[:n].tolist():
             parts += view[done:at], b"%b%d %d%b" % (self._mark, at, entry, b'"' if end else b'",')
             done = at + end
         parts.append(view[done:])
@@ -101,16 +106,31 @@ class Prefixes:
         return Recalled(node, int(self._facts[known, _COUNT]), text, (at, known, entry))
 
     def learn(
-        self, start: int, place: tuple[int, int, int], lengths: NDArray[np.int64], nodes: NDArray[np.int64]
+        self,
+        places: Mapping[int, tuple[int, Place]],
+        first: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        lengths: Sequence[int],
+        nodes: NDArray[np.int64],
     ) -> None:
-        """Take down the messages after those recalled: their bytes, and the node to which each leads."""
-        at, known, entry = place
-        n_more = int(self._facts[entry, _COUNT] - self._facts[known, _COUNT])
-        if n_more:
-            self._others[start, entry] = int(nodes[n_more - 1])
-        self._make_room(int(lengths.sum()) // BLOCK_BYTES + lengths.size + 2)
-        self._n = _learn(
-            self._data, at, known, entry, start, lengths, nodes,
+        """Take down the messages after those recalled, for prompts whose start and place are in `places`.
+
+        first, counts  by prompt, where its messages are in the rest
+        lengths        of each message in bytes
+        nodes          where each leads
+        """
+        if not places:
+            return
+        for row, (start, (_, known, entry)) in places.items():
+            n_more = int(self._facts[entry, _COUNT] - self._facts[known, _COUNT])
+            if n_more:
+                self._others[start, entry] = int(nodes[first[row] + n_more - 1])
+        rows = np.fromiter(places, dtype=np.int64, count=len(places))
+        where = np.array([(*place, start) for start, place in places.values()])
+        sizes = np.array(lengths, dtype=np.int64)
+        self._make_room(int(sizes.sum()) // BLOCK_BYTES + sizes.size + len(places))
+        self._n = _learn_all(
+            self._data, where, first[rows], counts[rows], sizes, nodes,
             self._secret, self._words, self._hash, self._facts, self._table, self._n,
         )  # fmt: skip
 
@@ -134,12 +154,8 @@ class Prefixes:
 
 
 @njit(cache=True, nogil=True)
-def _find(data, name, secret, words, hash_, facts, table):  # type: ignore[no-untyped-def]
-    """i64[n, 3]: where the array of a line begins, the last entry that it is known to have, and its end."""
-    n_lines = 1
-    for at in range(data.size):
-        n_lines += data[at] == 10
-    found = np.empty((n_lines, 3), dtype=np.int64)
+def _find(data, name, secret, words, hash_, facts, table, found):  # type: ignore[no-untyped-def]
+    """Fills found: where an array begins, its last entry, and that one's end. Returns how many there are."""
     n, at = 0, 0
     while at < data.size:
         at += 1
@@ -156,7 +172,7 @@ def _find(data, name, secret, words, hash_, facts, table):  # type: ignore[no-un
         if entry or at - begin > BLOCK_BYTES:
             found[n, 0], found[n, 1], found[n, 2] = begin, entry, end
             n += 1
-    return found[:n]
+    return n
 
 
 @njit(cache=True, nogil=True)
@@ -199,6 +215,18 @@ def _match(data, at, secret, words, hash_, facts, table):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
+def _learn_all(data, where, first, counts, lengths, nodes, secret, words, hash_, facts, table, n):  # type: ignore[no-untyped-def]
+    """Returns the number of entries."""
+    for row in range(first.size):
+        at, known, entry, start = where[row]
+        own = slice(first[row], first[row] + counts[row])
+        n = _learn(
+            data, at, known, entry, start, lengths[own], nodes[own], secret, words, hash_, facts, table, n
+        )
+    return n
+
+
+@njit(cache=True, nogil=True)
 def _learn(data, at, known, entry, start, lengths, nodes, secret, words, hash_, facts, table, n):  # type: ignore[no-untyped-def]
     """Add the blocks after `entry` up to the end of the last message. Returns the number of entries."""
     begin, k, level = at, 0, np.int64(facts[entry, _LEVEL])
@@ -234,8 +262,11 @@ def _learn(data, at, known, entry, start, lengths, nodes, secret, words, hash_, 
 @njit(cache=True, nogil=True)
 def _after(data, at, secret, words, before):  # type: ignore[no-untyped-def]
     """The hash of a block that follows those with the hash `before`."""
-    words[:_WORDS].view(np.uint8)[:] = data[at : at + BLOCK_BYTES]
-    words[_WORDS:] = before
+    part, scratch = data[at : at + BLOCK_BYTES], words.view(np.uint8)
+    for k in range(part.size):  # as one array goes into another, numba looks for overlaps, five times as long
+        scratch[k] = part[k]
+    for k in range(_LANES):
+        words[_WORDS + k] = before[k]
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     a, b, c, d = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)

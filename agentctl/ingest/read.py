@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from agentctl.ingest.source import Source
 from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import UNKNOWN_TIP, Trie, salt_ids
 from agentctl.schema import REQUESTS
+
+_SPOOLED_ROWS = 4096
 
 
 @dataclass
@@ -63,25 +65,43 @@ class FileReport:
 
 
 class Spool:
-    """Rows of one file in an Arrow file; the first batch decides which columns there are."""
+    """Rows of one file in an Arrow file; the first ones decide which columns there are.
+
+    Batches of long prompts are small: they wait until there are some thousand rows to write.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.n_rows = path, 0
+        self._waiting: list[dict[str, Any]] = []
+        self._n_waiting = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._schema = pa.schema([])
 
     def append(self, batch: Batch, extra: dict[str, NDArray[Any]]) -> None:
         columns = {"source_row": batch.lines, **extra, **batch.columns}
+        if self._waiting and not _are_alike(columns, self._waiting[0]):
+            self._flush()
+        self._waiting.append(columns)
+        self._n_waiting += batch.lines.size
+        self.n_rows += batch.lines.size
+        if self._n_waiting >= _SPOOLED_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        columns = {name: _end_to_end([one[name] for one in self._waiting]) for name in self._waiting[0]}
+        n, self._waiting, self._n_waiting = self._n_waiting, [], 0
         if self._writer is None:
             self._schema = pa.schema([(name, column_type(name)) for name in sorted(columns)])
             self._writer = pa.ipc.new_file(str(self.path), self._schema)
         elif late := columns.keys() - set(self._schema.names):
             self._widen({*self._schema.names, *late})
         assert self._writer is not None
-        self._writer.write_batch(self._record_batch(columns, batch.lines.size))
-        self.n_rows += batch.lines.size
+        self._writer.write_batch(self._record_batch(columns, n))
 
     def close(self) -> None:
+        self._flush()
         if self._writer is None:
             self._schema = pa.schema([("source_row", pa.int64()), ("arrival_ns", pa.int64())])
             self._writer = pa.ipc.new_file(str(self.path), self._schema)
@@ -106,6 +126,23 @@ class Spool:
                 columns = dict(zip(narrow.schema.names, narrow.columns, strict=True))
                 self._writer.write_batch(self._record_batch(columns, narrow.num_rows))
         old.unlink()
+
+
+def _are_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """The same columns in the same kinds of sequences."""
+    return one.keys() == other.keys() and all(
+        type(values) is type(other[name])
+        and getattr(values, "dtype", None) == getattr(other[name], "dtype", None)
+        for name, values in one.items()
+    )
+
+
+def _end_to_end(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return pa.concat_arrays(parts) if isinstance(parts[0], pa.Array) else list(chain.from_iterable(parts))
 
 
 def column_type(name: str) -> pa.DataType:

@@ -39,7 +39,7 @@ def blocks_of_texts(rows: Rows, texts: Texts, block_tokens: int, warnings: list[
     pieces = Pieces(
         texts.units.parent,
         texts.units.hash,
-        np.frombuffer(texts.sizes, dtype=np.uint32).astype(np.int64),
+        texts.sizes.astype(np.int64),
         rows.tips("unit_node"),
     )
     in_tokens = texts.options.level == "token"

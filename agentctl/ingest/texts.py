@@ -16,7 +16,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +23,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl.ingest.blake2b import chain, keyed_state
+from agentctl.ingest.blake2b import keyed_state
 from agentctl.ingest.hashing import BLOCK, BYTES_PER_BLOCK, GROUP, MESSAGE, HashOptions
-from agentctl.ingest.prefixes import Prefixes, Recalled
+from agentctl.ingest.prefixes import Place, Prefixes
 from agentctl.ingest.prompts import Prompt
-from agentctl.ingest.text_trie import TextTrie
+from agentctl.ingest.text_trie import MessageTrie, Pieces, UnitTrie, hash_each
 from agentctl.ingest.tokens import load_encoder
 
 _NO_TOOLS = (b"", b"null", b"[]")
@@ -54,22 +53,35 @@ class _Root(NamedTuple):
     n_tools: int
     tools: bytes
     group: int  # hash of the cache group, where the chain of units begins
+    is_apart: bool  # no common group
 
 
 class _Role(msgspec.Struct):
     role: str | None = None
 
 
+class _Asked(NamedTuple):
+    """A prompt of a batch; `texts` are those of its messages that must be looked up from `node` on."""
+
+    row: int
+    root: _Root
+    start: int  # node where its array of messages begins
+    node: int
+    n_known: int  # messages up to `node`
+    texts: list[bytes]
+    place: Place | None  # in a line, where known text was cut out
+
+
 class Texts:
-    """The two trees of an ingest run, growing by `add`. `sizes` of the units are in bytes or tokens."""
+    """The two trees of an ingest run, growing by `add`."""
 
     def __init__(self, options: HashOptions) -> None:
         self.options = options
-        self.messages, self.units, self.prefixes = TextTrie(), TextTrie(), Prefixes()
-        self.sizes = array("I", [0])
-        # by message node: last unit, length of the text up to there, assistant messages
-        self._unit, self._length, self._n_assistant = array("I", [0]), array("Q", [0]), array("I", [0])
+        self.messages, self.units, self.prefixes = MessageTrie(), UnitTrie(), Prefixes()
+        self._n_assistant = array("I", [0])  # messages, by node
         self._roots: dict[tuple[str | None, bytes], _Root] = {}
+        self._systems: dict[tuple[int, bytes], int] = {}
+        self._pieces = Pieces([], [], [], [])  # of messages that are new
         self._encoder = load_encoder(options.tokenizer) if options.level == "token" else None
         self._step = {"token": options.block_tokens, "bytes": BYTES_PER_BLOCK, "message": _NO_STEP}[
             options.level
@@ -77,33 +89,37 @@ class Texts:
         self._role = msgspec.json.Decoder(_Role)
 
     @cached_property
-    def _block_state(self) -> NDArray[np.uint64]:
-        """Loads what is compiled, which takes a second or two: only for logs with text."""
-        return keyed_state(self.options.salt, BLOCK)
+    def _states(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """(messages, units). Loads what is compiled, which takes a second or two: only for logs with text."""
+        return keyed_state(self.options.salt, MESSAGE), keyed_state(self.options.salt, BLOCK)
 
-    @cached_property
-    def _message_state(self) -> NDArray[np.uint64]:
-        return keyed_state(self.options.salt, MESSAGE)
+    @property
+    def sizes(self) -> NDArray[np.uint32]:
+        """Of the units, in bytes or tokens."""
+        return self.units.sizes
 
     def add(self, prompts: Sequence[Prompt | None]) -> Placed:
         """Insert the prompts of a batch."""
         placed = Placed(*(np.full(len(prompts), -1, dtype=np.int64) for _ in Placed._fields))
-        for row, prompt in enumerate(prompts):
-            if prompt is None:
-                continue
-            root = self._root(prompt.group, prompt.tools)
-            node, n_messages = self._recall(root, prompt)
-            if not n_messages:
-                continue
-            placed.message_node[row] = node
-            placed.unit_node[row] = self._unit[node]
-            if prompt.reply:
-                placed.reply_hash[row] = self._below(node, prompt.reply) >> 1
-            placed.n_messages[row] = n_messages
-            placed.n_assistant[row] = self._n_assistant[node]
-            placed.n_tools[row] = root.n_tools
-            if prompt.group is not None:
-                placed.cache_group[row] = root.group >> 1  # Parquet's own integers are signed here
+        asked = [self._ask(row, prompt) for row, prompt in enumerate(prompts) if prompt is not None]
+        asked = [one for one in asked if one.n_known + len(one.texts)]
+        if not asked:
+            return placed
+        nodes = self._follow(asked)
+        self.units.cut(self._states[1], self._pieces, self._step, 1 if self._encoder is None else 4)
+        self._pieces = Pieces([], [], [], [])
+        rows = np.array([one.row for one in asked])
+        placed.message_node[rows] = nodes
+        placed.unit_node[rows] = self.units.unit[nodes]
+        placed.n_messages[rows] = [one.n_known + len(one.texts) for one in asked]
+        placed.n_assistant[rows] = [self._n_assistant[node] for node in nodes.tolist()]
+        placed.n_tools[rows] = [one.root.n_tools for one in asked]
+        for row, root in ((one.row, one.root) for one in asked if one.root.is_apart):
+            placed.cache_group[row] = root.group >> 1  # Parquet's own integers are signed here
+        replies = [prompts[row].reply or b"" for row in rows.tolist()]  # type: ignore[union-attr]
+        has_reply = np.array([bool(reply) for reply in replies])
+        digests = hash_each(self._states[0], self.messages.hash[nodes], replies)
+        placed.reply_hash[rows[has_reply]] = digests[has_reply] >> np.uint64(1)
         return placed
 
     def save(self, path: Path) -> None:
@@ -115,15 +131,15 @@ class Texts:
         """Add what `save` left at `path`; returns the number here of each node there, by column."""
         parts = [np.load(path.with_suffix(f".{name}.npy"), mmap_mode="r") for name in _PARTS]
         messages, units = self.messages.merge(*parts[:2]), self.units.merge(*parts[2:4])
-        self.sizes.extend([0] * (self.units.n_nodes + 1 - len(self.sizes)))
-        np.frombuffer(self.sizes, dtype=np.uint32)[units] = parts[4]
+        self.sizes[units] = parts[4]
         return {"message_node": messages, "unit_node": units}
 
     def stop(self) -> None:
         """Free what only `add` and `merge` need."""
         self.prefixes.clear()
         self._roots.clear()
-        self._unit = self._length = self._n_assistant = array("I")
+        self._systems.clear()
+        self._n_assistant = array("I")
         self.messages.drop_table()
         self.units.drop_table()
 
@@ -132,11 +148,27 @@ class Texts:
         self.stop()
         self.messages.clear()
         self.units.clear()
-        self.sizes = array("I")
 
     def _parts(self) -> tuple[NDArray[Any], ...]:
-        sizes = np.frombuffer(self.sizes, dtype=np.uint32)
-        return self.messages.parent, self.messages.hash, self.units.parent, self.units.hash, sizes
+        return self.messages.parent, self.messages.hash, self.units.parent, self.units.hash, self.sizes
+
+    def _ask(self, row: int, prompt: Prompt) -> _Asked:
+        root = self._root(prompt.group, prompt.tools)
+        start = node = self._system(root, prompt.system) if prompt.system else root.node
+        n_known, place = int(bool(prompt.system)), None
+        if isinstance(prompt.messages, list):
+            return _Asked(row, root, start, node, n_known, prompt.messages, None)
+        array = bytes(prompt.messages)
+        texts = split(array)
+        if (known := self.prefixes.recall(start, array)) is not None:
+            more = split(b"[" + known.text.lstrip(b", \t\r") + b"]") if known.text else []
+            node, n_known, place, texts = (
+                known.node,
+                n_known + known.n_messages,
+                known.place,
+                more + texts[1:],
+            )
+        return _Asked(row, root, start, node, n_known, texts, place)
 
     def _root(self, group: str | None, tools: bytes) -> _Root:
         """The node of a cache group with these tools."""
@@ -145,87 +177,61 @@ class Texts:
         if known is not None:
             return known
         start = int.from_bytes(self.options.hasher(GROUP, (group or "").encode()).digest(), "little")
-        (node,), n_new = self.messages.follow(self._message_state, 0, start, [tools])
-        root = _Root(int(node), _count(tools), tools, start)
-        if n_new:
-            (unit,), (length,) = self._cut(root, 0, 0, [tools if self.options.tools_first else b""])
-            self._remember(unit, length, 0)
+        node, is_new = self._go(0, tools, start)
+        root = _Root(node, _count(tools), tools, start, group is not None)
+        if is_new:
+            self._n_assistant.append(0)
+            self._keep(root, node, -1, tools if self.options.tools_first else b"")
         if len(self._roots) >= _MAX_ROOTS:  # a log whose tools never repeat
             self._roots.clear()
         self._roots[group, tools] = root
         return root
 
-    def _recall(self, root: _Root, prompt: Prompt) -> tuple[int, int]:
-        """(node, number of messages) of a prompt."""
-        node, n = root.node, 0
-        if prompt.system:
-            node, n = int(self._walk(root, node, [prompt.system])[-1]), 1
-        if not isinstance(prompt.messages, list):
-            array = bytes(prompt.messages)
-            known = self.prefixes.recall(node, array)
-            if known is not None:
-                return self._go_on(root, node, known, array, n)
-        messages = split(prompt.messages)
-        return int(self._walk(root, node, messages)[-1]) if messages else node, n + len(messages)
+    def _system(self, root: _Root, text: bytes) -> int:
+        """The node of a system prompt that stands apart."""
+        known = self._systems.get((root.node, text))
+        if known is not None:
+            return known
+        node, is_new = self._go(root.node, text)
+        if is_new:
+            self._see(root, root.node, node, text)
+        if len(self._systems) >= _MAX_ROOTS:
+            self._systems.clear()
+        self._systems[root.node, text] = node
+        return node
 
-    def _go_on(self, root: _Root, start: int, known: Recalled, array: bytes, n: int) -> tuple[int, int]:
-        """As `_recall`, for an array whose first messages were met before."""
-        rest = split(array)[1:]
-        if known.text:
-            rest = split(b"[" + known.text.lstrip(b", \t\r") + b"]") + rest
-        n += known.n_messages + len(rest)
-        if not rest:
-            return known.node, n
-        path = self._walk(root, known.node, rest)
-        self.prefixes.learn(start, known.place, np.array([len(text) for text in rest]), path)
-        return int(path[-1]), n
+    def _go(self, node: int, text: bytes, seed: int = 0) -> tuple[int, bool]:
+        """The node of one text after another, and whether it is new."""
+        found = self.messages.follow(self._states[0], np.array([node]), np.array([1]), [text], seed)
+        return int(found.node[0]), bool(found.is_new[0])
 
-    def _walk(self, root: _Root, node: int, messages: Sequence[bytes]) -> NDArray[np.int64]:
-        """The nodes to which `messages` lead from `node`, one after the other."""
-        path, n_new = self.messages.follow(self._message_state, node, 0, messages)
-        if n_new:
-            n_known = len(messages) - n_new
-            self._see(root, int(path[n_known - 1]) if n_known else node, messages[n_known:])
-        return path
+    def _follow(self, asked: list[_Asked]) -> NDArray[np.int64]:
+        """The node of the last message of each prompt."""
+        texts = [text for one in asked for text in one.texts]
+        starts, counts = np.array([one.node for one in asked]), np.array([len(one.texts) for one in asked])
+        found = self.messages.follow(self._states[0], starts, counts, texts)
+        ends = np.cumsum(counts)
+        of_row = np.repeat(np.arange(counts.size), counts)
+        for k in np.flatnonzero(found.is_new).tolist():
+            node = int(found.node[k])
+            self._see(asked[of_row[k]].root, int(self.messages.parent[node]), node, texts[k])
+        places = {row: (one.start, one.place) for row, one in enumerate(asked) if one.place and one.texts}
+        self.prefixes.learn(places, ends - counts, counts, [len(text) for text in texts], found.node)
+        return np.where(counts > 0, np.append(found.node, 0)[ends - 1], starts)
 
-    def _see(self, root: _Root, above: int, messages: Sequence[bytes]) -> None:
-        """Cut messages that are new after those up to the node `above`."""
-        roles = [self._read_role(message) for message in messages]
+    def _see(self, root: _Root, above: int, node: int, message: bytes) -> None:
+        """Keep a message that is new after `above`, to be cut."""
+        role = self._read_role(message)
+        self._n_assistant.append(self._n_assistant[above] + (role == "assistant"))
         late_tools = b"" if self.options.tools_first or above != root.node else root.tools
-        texts = [*messages]
-        if late_tools:
-            texts[:1] = [texts[0], late_tools] if roles[0] == "system" else [late_tools, texts[0]]
-        units, lengths = self._cut(root, self._unit[above], self._length[above], texts)
-        n_assistant = self._n_assistant[above]
-        for role, unit, length in zip(roles, units[-len(roles) :], lengths[-len(roles) :], strict=True):
-            n_assistant += role == "assistant"
-            self._remember(unit, length, n_assistant)
+        for text in (message, late_tools) if role == "system" else (late_tools, message):
+            if text:
+                self._keep(root, node, above, text)
 
-    def _remember(self, unit: int, length: int, n_assistant: int) -> None:
-        self._unit.append(unit)
-        self._length.append(length)
-        self._n_assistant.append(n_assistant)
-
-    def _cut(
-        self, root: _Root, unit: int, length: int, texts: Sequence[bytes]
-    ) -> tuple[list[int], list[int]]:
-        """Add texts after `unit`, where the prompt has `length` so far; returns both behind each of them."""
-        width = 1
+    def _keep(self, root: _Root, node: int, above: int, text: bytes) -> None:
         if self._encoder is not None:
-            texts, width = [np.array(self._encoder(text), dtype="<u4").tobytes() for text in texts], 4
-        first = self._step - length % self._step
-        nodes, sizes = self.units.cut(
-            self._block_state, unit, root.group, texts, first * width, self._step * width
-        )
-        self.sizes.frombytes((sizes // np.uint32(width)).tobytes())
-        lengths = [length + end // width for end in accumulate(map(len, texts))]
-        return nodes.tolist(), lengths
-
-    def _below(self, node: int, message: bytes) -> int:
-        """Hash of the node of a message after `node`, which need not be there."""
-        data = np.frombuffer(message, dtype=np.uint8)
-        digests, _ = chain(self._message_state, int(self.messages.hash[node]), data, _NO_STEP, _NO_STEP)
-        return int(digests[0])
+            text = np.array(self._encoder(text), dtype="<u4").tobytes()
+        self._pieces.add(node, above, root.group, text)
 
     def _read_role(self, message: bytes) -> str | None:
         try:

@@ -49,16 +49,6 @@ class Trie:
         tips[ids.unknown] = UNKNOWN_TIP
         return tips
 
-    def extend(self, node: int, values: NDArray[np.uint64]) -> tuple[int, int]:
-        """Go on from `node` along `values`, adding what is missing; returns (last node, how many were added).
-
-        New nodes have consecutive numbers up to n_nodes: once one is missing, so are all that follow it.
-        """
-        self._make_room(values.size)
-        before = self.n_nodes
-        node, self.n_nodes = _extend(self._parent, self._hash, self._table, before, node, values)
-        return node, self.n_nodes - before
-
     def merge(self, parent: NDArray[np.uint32], hash_: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Add another trie's nodes (index 0 its root); returns the number here of each of its nodes."""
         number = np.zeros(parent.size, dtype=np.uint32)
@@ -84,8 +74,8 @@ class Trie:
             raise MemoryError("more than 2^31 distinct blocks")
         if need > self._parent.size:
             size = max(need, self._parent.size + self._parent.size // 2)
-            self._parent = _grown(self._parent, size)
-            self._hash = _grown(self._hash, size)
+            self._parent = grown(self._parent, size)
+            self._hash = grown(self._hash, size)
         if need > _LOAD * self._table.size:
             size = self._table.size
             while need > _LOAD * size:
@@ -94,7 +84,8 @@ class Trie:
             _fill_table(self._table, self._parent, self._hash, self.n_nodes)
 
 
-def _grown(array: NDArray, size: int) -> NDArray:
+def grown(array: NDArray, size: int) -> NDArray:
+    """The array with room for `size` values, zeros behind it."""
     new = np.zeros(size, dtype=array.dtype)
     new[: array.size] = array
     return new
@@ -144,15 +135,6 @@ def _insert(parent, hash_, table, n_nodes, values, starts, row, tips):  # type: 
         tips[row] = node
         row += 1
     return row, n_nodes
-
-
-@njit(cache=True, nogil=True)
-def _extend(parent, hash_, table, n_nodes, node, values):  # type: ignore[no-untyped-def]
-    """Returns (last node, nodes). Arrays modified in place."""
-    for value in values:
-        node = find_or_add(parent, hash_, table, n_nodes, node, value)
-        n_nodes = max(n_nodes, node)
-    return node, n_nodes
 
 
 @njit(cache=True, nogil=True)

@@ -179,7 +179,7 @@ def test_anthropics_three_input_counts_are_added_and_the_system_prompt_is_a_mess
     assert [row[name] for name in names] == [20, 16, 1, 7, 5]
     assert (row["finish_reason"], row["n_tool_calls_out"], row["request_id"]) == ("tool_use", 1, "msg_1")
     (prompt,) = prompts(tmp_path / "log")
-    assert prompt.messages == [b'"be kind"', b'{"role": "user", "content": "hi"}']
+    assert (prompt.system, bytes(prompt.messages)) == (b'"be kind"', b'[{"role": "user", "content": "hi"}]')
 
 
 def test_a_call_without_messages_or_with_impossible_counts_is_set_aside(read):

@@ -136,7 +136,7 @@ def test_of_a_prompt_that_goes_on_only_what_is_new_is_left():
     lines, texts = growing(40), Texts(HashOptions())
     left = []
     for line in lines:
-        text = texts.prefixes.fold(line, b"messages")
+        text = texts.prefixes.fold(line, 1, b"messages")
         left.append(len(text))
         array = text[text.index(b"[") : text.rindex(b"]") + 1]
         texts.add([Prompt(array)])
@@ -162,7 +162,7 @@ def test_beyond_its_size_it_forgets_and_learns_anew(monkeypatch):
 def test_a_mark_of_another_run_is_text_like_any_other():
     ours, theirs = Prefixes(), Prefixes()
     line = growing(3)[-1]
-    marked = ours.fold(line, b"messages")
+    marked = ours.fold(line, 1, b"messages")
     array = marked[marked.index(b"[") : marked.rindex(b"]") + 1]
     assert re.match(rb'\["[0-9a-f]{32} \d+ \d+",', array)
     assert theirs.recall(1, array) is None
@@ -177,8 +177,8 @@ def test_one_changed_bit_is_another_block():
     def array_of(text: bytes) -> bytes:
         return text[text.index(b"[") : text.rindex(b"]") + 1]
 
-    texts.add([Prompt(array_of(texts.prefixes.fold(lines[0], b"messages")))])
-    whole = len(texts.prefixes.fold(lines[0], b"messages"))
+    texts.add([Prompt(array_of(texts.prefixes.fold(lines[0], 1, b"messages")))])
+    whole = len(texts.prefixes.fold(lines[0], 1, b"messages"))
     assert whole < 3000
     random = np.random.default_rng(1)
     start = lines[0].index(b"[") + 1
@@ -187,5 +187,5 @@ def test_one_changed_bit_is_another_block():
         for at in random.integers(start, start + BLOCK_BYTES, 2):
             changed[at] ^= 1 << int(random.integers(0, 7))
         if bytes(changed) != lines[0] and b"\n" not in changed:
-            text = texts.prefixes.fold(bytes(changed), b"messages")
+            text = texts.prefixes.fold(bytes(changed), 1, b"messages")
             assert len(text) > len(lines[0]) - 10
