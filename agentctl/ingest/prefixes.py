@@ -18,6 +18,7 @@ shifted keys.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -61,6 +62,7 @@ class Prefixes:
         self._secret = np.frombuffer(os.urandom(8 * (_WORDS + 2 * _LANES)), dtype=np.uint64)
         self._words = np.zeros(_WORDS + _LANES, dtype=np.uint64)  # scratch: a block and the hash before it
         self._mark = b'"' + os.urandom(_TOKEN_BYTES).hex().encode() + b" "  # no log can hold it
+        self._any_mark = re.compile(re.escape(self._mark) + rb'(\d+) (\d+)",?')
         self._data = np.empty(0, dtype=np.uint8)
         self.clear()
 
@@ -95,7 +97,7 @@ class Prefixes:
 
     def recall(self, start: int, array: bytes) -> Recalled | None:
         """What the mark that `array` begins with stands for after the node `start`; None: it has no mark."""
-        if not array.startswith(self._mark, 1):
+        if not self.is_marked(array):
             return None
         begin = 1 + len(self._mark)
         at, entry = map(int, array[begin : array.index(b'"', begin)].split())
@@ -104,6 +106,13 @@ class Prefixes:
             known = int(self._facts[known, _ABOVE])
         text = self._data[at + self._facts[known, _END] : at + self._facts[entry, _END]].tobytes()
         return Recalled(node, int(self._facts[known, _COUNT]), text, (at, known, entry))
+
+    def is_marked(self, array: bytes) -> bool:
+        return array.startswith(self._mark, 1)
+
+    def unfold(self, text: bytes) -> bytes:
+        """Text as it was: the first array of a line need not be the one that matters."""
+        return self._any_mark.sub(self._cut_out, text) if self._mark in text else text
 
     def learn(
         self,
@@ -133,6 +142,12 @@ class Prefixes:
             self._data, where, first[rows], counts[rows], sizes, nodes,
             self._secret, self._words, self._hash, self._facts, self._table, self._n,
         )  # fmt: skip
+
+    def _cut_out(self, mark: re.Match[bytes]) -> bytes:
+        at, entry = map(int, mark.groups())
+        end = int(self._facts[entry, _END])
+        comma = b"," if end and mark[0].endswith(b",") else b""
+        return self._data[at : at + end].tobytes() + comma
 
     def _node(self, start: int, entry: int) -> int:
         """To which the messages of an entry lead after `start`; -1: not known."""

@@ -101,6 +101,7 @@ class Texts:
     def add(self, prompts: Sequence[Prompt | None]) -> Placed:
         """Insert the prompts of a batch."""
         placed = Placed(*(np.full(len(prompts), -1, dtype=np.int64) for _ in Placed._fields))
+        prompts = [prompt and self._unfolded(prompt) for prompt in prompts]
         asked = [self._ask(row, prompt) for row, prompt in enumerate(prompts) if prompt is not None]
         asked = [one for one in asked if one.n_known + len(one.texts)]
         if not asked:
@@ -151,6 +152,19 @@ class Texts:
 
     def _parts(self) -> tuple[NDArray[Any], ...]:
         return self.messages.parent, self.messages.hash, self.units.parent, self.units.hash, self.sizes
+
+    def _unfolded(self, prompt: Prompt) -> Prompt:
+        """The prompt without marks anywhere but at the beginning of its messages."""
+        if isinstance(prompt.messages, list) or self.prefixes.is_marked(bytes(prompt.messages)):
+            return prompt
+        unfold = self.prefixes.unfold
+        return Prompt(
+            unfold(bytes(prompt.messages)),
+            unfold(bytes(prompt.tools)),
+            prompt.group,
+            prompt.reply and unfold(prompt.reply),
+            unfold(prompt.system),
+        )
 
     def _ask(self, row: int, prompt: Prompt) -> _Asked:
         root = self._root(prompt.group, prompt.tools)

@@ -153,6 +153,24 @@ def test_what_is_cut_out_comes_back_under_other_tools(monkeypatch):
     assert outcome(log, monkeypatch, True) == outcome(log, monkeypatch, False)
 
 
+def test_an_array_of_the_same_name_elsewhere_stays_what_it_is(monkeypatch):
+    """In the schema of a tool, in a system prompt, in an answer, before the messages in the line."""
+    inner = [{"messages": ["m" * 3000, "n" * (3000 + k)]} for k in range(3)]
+    messages = growing(5)
+    lines = []
+    for k in range(12):
+        body = {
+            "tools": [inner[k % 2]],
+            "system": [inner[k % 3]],
+            "messages": [{"role": "user", "content": "u" * k}],
+        }
+        choices = [{"message": {"role": "assistant", "content": inner[k % 2]}}]
+        lines.append({**CALL, "request": dict(list(body.items())[k % 2 :])})
+        lines.append({"response": {"choices": choices}, **CALL, "request": {"messages": body["messages"]}})
+    log = b"\n".join([*messages, *(json.dumps(line).encode() for line in lines)])
+    assert outcome(log, monkeypatch, True) == outcome(log, monkeypatch, False)
+
+
 def test_beyond_its_size_it_forgets_and_learns_anew(monkeypatch):
     monkeypatch.setattr("agentctl.ingest.prefixes._MAX_BLOCKS", 20)
     log = b"\n".join(growing(30))
