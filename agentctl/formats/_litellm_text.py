@@ -75,11 +75,9 @@ def _prompt(messages: bytes, system: bytes, bodies: list[Body], reply: bytes | N
         pieces = _list.decode(messages)
         if isinstance(pieces, Fault) or not pieces:
             return None
-        parts = [bytes(piece) for piece in pieces]
-        if system not in (b"", b"null"):
-            parts.insert(0, b'{"role":"system","content":' + system + b"}")
         tools = next((bytes(body.tools) for body in bodies if body.tools != _NULL), b"")
-        return Prompt(parts, tools, None, reply)
+        apart = b"" if system in (b"", b"null") else b'{"role":"system","content":' + system + b"}"
+        return Prompt(messages, tools, None, reply, apart)
     if messages in (b"", b"null") or messages[:1] == b"{":  # SpendLogs has {} for nothing
         return None
     return Prompt([messages], reply=reply)

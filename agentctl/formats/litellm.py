@@ -134,7 +134,7 @@ def read(reading: Reading) -> Iterator[Batch]:
             cells = {name: table.cells.get(name, empty) for name in Row.__struct_fields__}
             yield from _batches(reading, table.chunk, table.lines, cells)
         return
-    decoder = LineDecoder(Row, reading.quarantine)
+    decoder = LineDecoder(Row, reading.quarantine, reading.folding("messages"))
     for chunk in reading.chunks():
         lines = decoder.decode(chunk)
         reading.n_blank_lines += lines.n_blank

@@ -23,6 +23,7 @@ from agentctl.formats.base import Reading, ReadOptions, reader_named
 from agentctl.ingest.build import ingest
 from agentctl.ingest.quarantine import Quarantine
 from agentctl.ingest.source import Source
+from agentctl.ingest.texts import split
 
 FOLDER = "formats/litellm/"
 TABLE, DEFAULTS = FOLDER + "LiteLLM_SpendLogs.csv.gz", FOLDER + "LiteLLM_SpendLogs_default_session_ids.csv.gz"
@@ -101,7 +102,7 @@ def test_stored_messages_are_handed_over_as_they_stand(data):
     given = prompts(data / STORED)
     assert len(given) == 358 and all(given)
     for prompt in given:
-        messages = [json.loads(piece) for piece in prompt.messages]
+        messages = [json.loads(piece) for piece in split(prompt.messages)]
         assert messages[0]["role"] == "system" and all("role" in message for message in messages)
     assert sum(prompt.reply is not None for prompt in given) == 344
 
@@ -126,7 +127,7 @@ def test_the_callbacks_payload_gives_the_same_columns(read, tmp_path):
     )
     assert [row[name] for name in names] == [16, 4, 2, 9, True, "stop"]
     (prompt,) = prompts(tmp_path / "log")
-    assert prompt.messages == [b'{"role": "user", "content": "hi"}'] and prompt.tools == b'[{"a": 1}]'
+    assert split(prompt.messages) == [b'{"role": "user", "content": "hi"}'] and prompt.tools == b'[{"a": 1}]'
 
 
 def test_the_columns_are_those_that_the_reader_names(read, tmp_path):
@@ -222,17 +223,15 @@ def test_what_no_engine_generates_is_counted(read):
 def test_a_prompt_is_known_when_all_of_it_was_stored(read, tmp_path, changes, n):
     read([ROW | changes])
     given = [prompt for prompt in prompts(tmp_path / "log") if prompt]
-    assert [len(prompt.messages) for prompt in given] == [1] * n
+    assert [len(split(prompt.messages)) for prompt in given] == [1] * n
 
 
 def test_a_system_prompt_kept_apart_comes_first(read, tmp_path):
     body = {"system": "be kind", "messages": [{"role": "user"}]}
     read([ROW | {"proxy_server_request": body}])
     (prompt,) = prompts(tmp_path / "log")
-    assert [json.loads(piece) for piece in prompt.messages] == [
-        {"role": "system", "content": "be kind"},
-        {"role": "user"},
-    ]
+    assert json.loads(prompt.system) == {"role": "system", "content": "be kind"}
+    assert [json.loads(piece) for piece in split(prompt.messages)] == [{"role": "user"}]
 
 
 @pytest.mark.parametrize(
