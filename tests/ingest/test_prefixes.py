@@ -95,18 +95,18 @@ def logs(draw):
     return draw(st.sampled_from([b"\n", b"\r\n"])).join(lines) + draw(st.sampled_from([b"", b"\n"]))
 
 
-def outcome(log: bytes, monkeypatch, fold: bool, chunk: int = 4096, **hashing):
+def outcome(log: bytes, monkeypatch, fold: bool, format_name: str = "openai_chat", **hashing):
     """All that ingest learns of a log from its reader and its text."""
     with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patch:
-        patch.setattr(source_module, "CHUNK_BYTES", chunk)
-        patch.setattr(source_module, "SAMPLE_BYTES", chunk)
+        patch.setattr(source_module, "CHUNK_BYTES", 4096)
+        patch.setattr(source_module, "SAMPLE_BYTES", 4096)
         if not fold:
             patch.setattr(Reading, "folding", lambda *_: None)
         path, spool = Path(folder, "log.jsonl"), Path(folder, "spool.arrow")
         path.write_bytes(log)
         options = ReadOptions(hashing=HashOptions(salt=b"s" * 32, is_ephemeral=False, **hashing))
         texts = Texts(options.hashing)
-        report = read_file(str(path), "openai_chat", options, Trie(), spool, texts)
+        report = read_file(str(path), format_name, options, Trie(), spool, texts)
         with pa.memory_map(str(spool)) as file:
             rows = pa.ipc.open_file(file).read_all().to_pylist()
         tries = texts.messages, texts.units
@@ -207,3 +207,19 @@ def test_one_changed_bit_is_another_block():
         if bytes(changed) != lines[0] and b"\n" not in changed:
             text = texts.prefixes.fold(bytes(changed), 1, b"messages")
             assert len(text) > len(lines[0]) - 10
+
+
+@settings(max_examples=40)
+@given(bodies(), st.booleans())
+def test_litellms_rows_give_the_same_too(known, is_apart):
+    def row(number, messages):
+        times = {"startTime": f"2026-11-12T09:00:{number:02}Z", "endTime": f"2026-11-12T09:01:{number:02}Z"}
+        counts = {"call_type": "acompletion", "prompt_tokens": 5, "completion_tokens": 1}
+        body = {"messages": messages, "tools": TOOLS, "system": "apart"} if is_apart else {}
+        sent = {"proxy_server_request": body, "messages": {} if is_apart else messages}
+        return json.dumps({"request_id": str(number), **times, **counts, **sent}).encode()
+
+    log = b"\n".join(row(number, messages) for number, messages in enumerate(known))
+    with pytest.MonkeyPatch.context() as patch:
+        one, other = (outcome(log, patch, fold, format_name="litellm") for fold in (True, False))
+    assert one == other
