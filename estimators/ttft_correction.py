@@ -11,6 +11,7 @@ on the bound and not on the estimate.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -27,7 +28,8 @@ class Correction:
     """One engine's; `mean_log` is the moving average of log(actual / estimate)."""
 
     mean_log: float = 0.0
-    _ratios: deque[float] = field(default_factory=lambda: deque(maxlen=MOST))
+    _ratios: deque[float] = field(default_factory=deque)  # in order of time
+    _ranked: list[float] = field(default_factory=list)  # the same in order of size
 
     def observe(self, estimate: float, actual: float) -> None:
         """Uncorrected seconds as estimated, and as measured. Estimates that were infinite teach nothing."""
@@ -38,6 +40,9 @@ class Correction:
         log = math.log(actual / estimate)
         self.mean_log += WEIGHT * (max(-LARGEST, min(log, LARGEST)) - self.mean_log)
         self._ratios.append(actual / estimate)
+        insort(self._ranked, actual / estimate)
+        if len(self._ratios) > MOST:
+            del self._ranked[bisect_left(self._ranked, self._ratios.popleft())]
 
     def corrected(self, estimate: float) -> float:
         """Seconds as the engine has lately taken them."""
@@ -51,4 +56,4 @@ class Correction:
         rank = math.ceil((n + 1) * share)
         if n < FEWEST or rank > n:
             return None
-        return estimate * sorted(self._ratios)[rank - 1]
+        return estimate * self._ranked[rank - 1]

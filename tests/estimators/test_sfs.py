@@ -30,7 +30,7 @@ def test_the_replay_equals_the_judge_to_the_bit_where_arithmetic_is_exact(case):
     assert estimate_ttft(snapshot, probe, now, before=joining[:-1]) == expected - now
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(cases())
 def test_who_comes_last_gets_its_first_token_when_the_replay_says(case):
     """On an engine that was looked at while it ran, without a prefix cache: nothing is left to assume."""
