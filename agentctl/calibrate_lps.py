@@ -227,14 +227,13 @@ def _fit(log: Log, computed: np.ndarray, limit: int | None) -> LpsFit:
 
 def _is_identified(profile: Profile, required: bool) -> bool:
     """Whether its coefficients mean something one by one; raises UsageError where that is `required`."""
-    only = bool(profile.provenance.get("predictive_only"))
-    if only and required:
+    if profile.predictive_only and required:
         raise UsageError(
             "its coefficients reproduce a log together and are not known one by one (predictive_only)",
             place=f"profile {profile.name}",
             hint="--from log",
         )
-    return not only
+    return not profile.predictive_only
 
 
 def _power(

@@ -130,14 +130,14 @@ def wrong_kind(trace: Trace, cluster: Cluster) -> ConfigError | None:
     logged = {_short(name) for name in trace.requests(["model"])["model"].drop_nulls().cast(str).unique()}
     for pool in cluster.pools:
         profile = pool.profile
-        if logged and profile.model and _short(profile.model) not in logged:
+        if logged and profile.model and not _is_among(profile.model, logged):
             return ConfigError(
                 f"is of {_short(profile.model)}, the log of {', '.join(sorted(logged)[:3])}",
                 place=f"profile {profile.name}",
                 expected="a profile of the model that was served",
                 hint="where both are names of one model, leave `model` out of the profile",
             )
-        for key in LIMITS if profile.provenance.get("predictive_only") else ():
+        for key in LIMITS if profile.predictive_only else ():
             own, used = getattr(profile, key), getattr(pool, key)
             if own is not None and used != own:
                 return ConfigError(
@@ -147,6 +147,12 @@ def wrong_kind(trace: Trace, cluster: Cluster) -> ConfigError | None:
                     hint="calibrate from step logs, or from a log of engines with these limits",
                 )
     return None
+
+
+def _is_among(model: str, logged: set[str]) -> bool:
+    """Whether one name holds the other: qwen3-8b and qwen3_8b-fp8 are taken for one model."""
+    own, *names = ("".join(filter(str.isalnum, _short(name))) for name in (model, *sorted(logged)))
+    return any(own in name or name in own for name in names if name)
 
 
 def _short(name: str) -> str:

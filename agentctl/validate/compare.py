@@ -179,7 +179,7 @@ def load_at_arrival(arrival_s: F64, end_s: F64, engine: I64) -> F64:
 
 def gauges_of(events: pl.DataFrame, samples: Samples | None, names: tuple[str, ...]) -> dict[str, Gauge]:
     """What the log's engines (`names`; none: there is one) say of themselves, against the simulated ones."""
-    said = events.filter(pl.col("kind").cast(pl.String) == "gauge")
+    said = events.filter(pl.col("kind").cast(pl.String) != "prefill")  # said just when something arrives
     if samples is None or not samples.time_s.size or said.is_empty():
         return {}
     numbers = {name: number for number, name in enumerate(names)}

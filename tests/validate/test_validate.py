@@ -227,6 +227,9 @@ def test_another_models_profile_is_an_error(tmp_path):
     ).trace
     with pytest.raises(ConfigError, match=r"is of qwen3-8b, the log of llama-3.1-8b"):
         validate(trace, profile=replace(PROFILE, model="Qwen/Qwen3-8B"))
+    assert validate(trace, profile=replace(PROFILE, model="org/llama-3.1-8B_FP8")).document["verdict"][
+        "error"
+    ]
     assert validate(trace, profile=replace(PROFILE, model="llama-3.1-8b")).document["verdict"]["error"]
 
 
