@@ -114,7 +114,8 @@ def _speed(found: Compared) -> str | None:
     slower = "slower" if whole > 0 else "faster"
     return (
         f"{LATENCY[name]} is {percent(abs(whole))} too {'long' if whole > 0 else 'short'} at every load: the "
-        f"profile's engine is {slower} than the log's (another GPU, model or parallelism?); "
+        f"profile's engine is {slower} than the log's (another GPU, model or parallelism, or "
+        "host time that was not measured?); "
         "agentctl calibrate log TRACE fits one to it"
     )
 

@@ -10,7 +10,9 @@ import pytest
 from agentctl.calibrate_prior import calibrate_prior
 from agentctl.estimators.lps_batch import from_profile
 from agentctl.estimators.lps_table import parse_lps
-from agentctl.estimators.power import parse_power
+from agentctl.estimators.power import parse_power, spans_of_steps
+from agentctl.estimators.power_samples import PHASES
+from agentctl.estimators.step_logs import read_step_logs
 from agentctl.profile import load_profile
 
 DATA = Path(__file__).parents[1] / "data"
@@ -78,6 +80,24 @@ def test_power_is_joined_with_the_log_and_written_beside_the_queue(agentctl, pri
     assert power.busy_w == pytest.approx(400)
     assert power.idle_w is power.decode_w is None
     assert json.loads(done.out)["power"]["by_phase"]["idle"]["watts"] is None
+
+
+def test_power_is_joined_with_the_steps_of_the_engine(agentctl, tmp_path):
+    """What a GPU of 600, 300, 450 and 80 W in its phases would have drawn over a recorded run."""
+    steps = DATA / "calibrate" / "vllm_cpu_inproc.jsonl.gz"
+    spans = spans_of_steps(read_step_logs([steps], warm_up=0, max_wait=float("inf")).steps)
+    time = np.arange(spans.start[0], spans.end[-1], 0.1)
+    spent = np.array([spans.seconds(PHASES.index(phase), time) for phase in ("prefill", "decode", "mixed")])
+    joules = np.array([600.0, 300.0, 450.0]) @ spent + 80.0 * (time - time[0] - spent.sum(axis=0))
+    watts = np.diff(joules) / np.diff(time)
+    rows = [{"time_s": float(t), "watts": float(w)} for t, w in zip(time[1:], watts, strict=True)]
+    (tmp_path / "w.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = agentctl("calibrate", "lps", "--power", "w.jsonl", "--steps", steps, "--json")
+    assert done.code == 0, done.err
+    power = json.loads(done.out)["tables"]["power"]
+    expected = {"prefill_w": 600.0, "decode_w": 300.0, "mixed_w": 450.0, "idle_w": 80.0}
+    told = {name: power[name] for name in expected if name in power}
+    assert told == pytest.approx({name: expected[name] for name in told}, rel=1e-3) and len(told) >= 2
 
 
 @pytest.mark.parametrize(
