@@ -53,12 +53,13 @@ def _any_decode(s, e):
 def _plan_running(s, e, throttled):
     """Give running requests their tokens in order; returns (budget left, requests planned, any preempted)."""
     engine, limit = s.engines[e], s.limits[e]
+    jobs, running, planned, size = s.jobs, s.running[e], s.planned[e], limit.block_tokens
     budget, n_planned, preempted, i = limit.max_num_batched_tokens, 0, False, 0
     for place in range(engine.n_running):
-        s.planned[e, place] = 0
+        planned[place] = 0
     while i < engine.n_running and budget > 0:
-        r = s.running[e, i]
-        job = s.jobs[r]
+        r = running[i]
+        job = jobs[r]
         decode = is_decode(job)
         if throttled and not decode:
             i += 1
@@ -67,7 +68,7 @@ def _plan_running(s, e, throttled):
         if not decode:
             left = job.prompt + job.emitted - job.computed
             tokens = min(_threshold(s, e, left), budget)
-        while not (has_room(job, tokens, limit.block_tokens) or allocate(s, e, r, tokens)):
+        while not (has_room(job, tokens, size) or allocate(s, e, r, tokens)):
             preempted = True
             place = _victim(s, e)
             victim = s.running[e, place]
@@ -78,7 +79,7 @@ def _plan_running(s, e, throttled):
             _preempt(s, e, place)
             if victim == r:
                 return budget, n_planned, preempted
-        s.planned[e, i] = tokens
+        planned[i] = tokens
         budget -= tokens
         n_planned += 1
         i += 1
