@@ -32,7 +32,8 @@ def finding(test: BackTest) -> str:
         return f"UNVALIDATED: {test.why_not}"
     policy = test.compared.policy
     placed = "as logged" if policy is None else f"by {policy}"
-    return f"simulated with the requests placed {placed}: {_what(test)}"
+    more = "" if test.status == "OK" else "; agentctl validate TRACE shows where"
+    return f"simulated with the requests placed {placed}: {_what(test)}{more}"
 
 
 def _what(test: BackTest) -> str:

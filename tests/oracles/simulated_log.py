@@ -64,10 +64,10 @@ def dataset(folder: Path, rows: list[dict[str, Any]], name: str = "run") -> Trac
 
 
 def written(
-    folder: Path, profile: Profile = PROFILE, engines: int = 2, name: str = "run", **leave: bool
+    folder: Path, profile: Profile = PROFILE, engines: int = 2, name: str = "run", n: int = 400, **leave: bool
 ) -> Trace:
     """The log; `engine=False` leaves out who served what, other keys likewise."""
-    rows = asked()
+    rows = asked(n)
     workload = compile_workload(dataset(folder, rows, f"{name}-asked"), replay="timestamps")
     cluster = cluster_of(profile, engines)
     outcome = simulate(workload, cluster, load_policy("lmetric"))

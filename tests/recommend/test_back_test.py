@@ -11,12 +11,12 @@ from agentctl.recommend import recommend
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("log"))
+    return written(tmp_path_factory.mktemp("log"), n=150)
 
 
 @pytest.fixture(scope="module")
 def unplaced(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("unplaced"), engine=False)
+    return written(tmp_path_factory.mktemp("unplaced"), n=150, engine=False)
 
 
 def result(trace, profile=PROFILE, engines=(2,), **more):
