@@ -7,7 +7,7 @@ well given ones do.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -102,7 +102,8 @@ class LoggedRun:
         if self.placement is not None:
             self._replay.s.memory[:] = self.placement.engine
         live = (*self._replay.s._asdict().items(), *self._replay.arrivals._asdict().items())
-        self._fresh = [(array, array.copy()) for name, array in live if name not in SCRATCH]
+        plain = [_bytes(array) for name, array in live if name not in SCRATCH]
+        self._fresh = [(array, array.copy()) for array in plain]
         self._used = False
 
     def simulate(self, batch_time: BatchTime | None = None, observed: bool = False) -> Outcome:
@@ -129,6 +130,13 @@ class LoggedRun:
             sample_from(s, *first_samples(self.workload.requests.arrival, None))
         self._replay.go_on(self.workload.n_requests + 1)
         check_ended(s)
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The memory of an array, since records are copied field by field."""
+    flat = np.asarray(array).reshape(-1).view(np.uint8)
+    assert np.shares_memory(flat, array) or not array.size
+    return flat
 
 
 def first_requests(workload: Workload, n: int) -> Workload:

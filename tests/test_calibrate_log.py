@@ -11,7 +11,6 @@ import pytest
 from oracles.client_log import client_trace
 
 from agentctl.calibrate_log import calibrate_log
-from agentctl.calibrate_prior import calibrate_prior
 from agentctl.cluster import cluster_of
 from agentctl.engine_meta import Limits
 from agentctl.errors import InputError, UsageError
@@ -37,8 +36,7 @@ TRUE = BatchTime("hinge", 6e-3, 8e-5, 2e-4, 3e-7, 3e-7, 4e-9)
 def llama(tmp_path_factory):
     folder = tmp_path_factory.mktemp("llama")
     trace = ingest([DATA / "llmserving" / "measured_llama.jsonl.gz"], folder / "run.trace").trace
-    physics = calibrate_prior(DATA / "prior" / "llama-3.1-8b.json", "rtx-pro-6000-server").profile
-    found = calibrate_log(trace, LLAMA, prior=parse_profile(physics, "prior", "prior"))
+    found = calibrate_log(trace, LLAMA)
     (folder / "engine.toml").write_text(found.toml())
     return trace, found, parse_profile(read_toml(folder / "engine.toml"), "engine.toml", "engine")
 
