@@ -46,8 +46,9 @@ class Used(NamedTuple):
 def used(*command: str | Path, env: Mapping[str, str] | None = None) -> Used:
     """What a command used; it must succeed."""
     begun = time.monotonic()
-    process = subprocess.Popen(
-        [str(part) for part in command], stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(  # as users start Python: what it compiles, it keeps
+        [str(part) for part in command], stdout=subprocess.PIPE, text=True, env={**own, **(env or {})}
     )
     assert process.stdout is not None
     output = process.stdout.read()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ class Clock:
 
     def read(self, columns: Columns, cells: Sequence[Any], required: bool) -> list[int | None]:
         """Nanoseconds since the epoch or the start of the log."""
+        if (at_once := self._read_at_once(cells, required)) is not None:
+            return at_once
         path = self._field.path
         values = columns.parse(_time, cells, path, required)
         kinds = [_kind(value) for value in values]
@@ -51,6 +54,17 @@ class Clock:
         columns.reject(np.array(other, dtype=np.bool_), "mixed_times", path)
         columns.reject(np.array(self._on_another_scale(times), dtype=np.bool_), "mixed_times", path)
         return times
+
+    def _read_at_once(self, cells: Sequence[Any], required: bool) -> list[int | None] | None:
+        """Cells that need no second look: nothing at all, or seconds since 1970 where these are expected."""
+        kinds = set(map(type, cells))
+        if kinds == {NoneType} and not required:
+            return [None] * len(cells)
+        if kinds == {float} and self._kind == "s" and self.is_absolute and not self._field.unit:
+            since_1970 = _EPOCH_NS // NS_PER["s"]
+            if all(since_1970 <= cell < 10 * since_1970 for cell in cells):
+                return [_seconds_to_ns(cell) for cell in cells]
+        return None
 
     def _is_other(self, kind: str | None) -> bool:
         return kind == _DATE if self._field.unit else kind != self._kind
@@ -82,6 +96,12 @@ class Clock:
                 hint=f"--map {column}_ms={self._field.path} says that they are ms; also {column}_s, _us, _ns",
             )
         return kind
+
+
+def _seconds_to_ns(seconds: float) -> int:
+    """As it is written: such a number has at most seven digits behind the point."""
+    whole, _, fraction = repr(seconds).partition(".")
+    return int(whole) * NS_PER["s"] + int(fraction.ljust(9, "0"))
 
 
 def _time(value: Any) -> Instant | Decimal | None:

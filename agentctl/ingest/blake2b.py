@@ -123,38 +123,20 @@ def _chain(state, parent, data, first, step, digests, sizes, words):  # type: ig
 @njit(cache=True, nogil=True)
 def hash_piece(h, parent, data, start, end, words):  # type: ignore[no-untyped-def]
     """Digest of the 8 bytes of `parent` and data[start:end], from the keyed state `h` (modified in place)."""
-    n_bytes = np.uint64(_BLOCK)
-    at = start
+    scratch = words.view(np.uint8)
     words[0] = parent
-    word = 1
+    n_before, n_bytes = 8, np.uint64(_BLOCK)
     while True:
-        while word < 16 and at + 8 <= end:
-            words[word] = (
-                np.uint64(data[at])
-                | np.uint64(data[at + 1]) << np.uint64(8)
-                | np.uint64(data[at + 2]) << np.uint64(16)
-                | np.uint64(data[at + 3]) << np.uint64(24)
-                | np.uint64(data[at + 4]) << np.uint64(32)
-                | np.uint64(data[at + 5]) << np.uint64(40)
-                | np.uint64(data[at + 6]) << np.uint64(48)
-                | np.uint64(data[at + 7]) << np.uint64(56)
-            )
-            at += 8
-            word += 1
-        n_filled = np.uint64(word * 8)
-        while word < 16:
-            value = np.uint64(0)
-            shift = np.uint64(0)
-            while at < end and shift < np.uint64(64):
-                value |= np.uint64(data[at]) << shift
-                shift += np.uint64(8)
-                at += 1
-            n_filled += shift >> np.uint64(3)
-            words[word] = value
-            word += 1
-        n_bytes += n_filled
-        is_last = at >= end
+        n = min(_BLOCK - n_before, end - start)
+        part, room, rest = data[start : start + n], scratch[n_before:], scratch[n_before + n :]
+        for k in range(part.size):  # slices, so that no index can be negative: LLVM copies 16 bytes at a time
+            room[k] = part[k]
+        for k in range(rest.size):
+            rest[k] = 0
+        n_bytes += np.uint64(n_before + n)
+        start += n
+        is_last = start >= end
         _compress(h, words, n_bytes, is_last)
         if is_last:
             return h[0]
-        word = 0
+        n_before = 0
