@@ -108,8 +108,9 @@ def calibrate_log(
     boxes = {name: _box(name, scale, prior, model) for name in names}
     n = run.workload.n_requests
     fitted_rows = np.arange(n) < max(round(share * n), LEAST_REQUESTS)
-    fit = _fit(run, boxes, model, scale, fitted_rows, seed, note, intervals=True)
     half = np.arange(n) < fitted_rows.sum() // 2
+    _check_measured(run, half, str(trace.path))
+    fit = _fit(run, boxes, model, scale, fitted_rows, seed, note, intervals=True)
     note("fitting to the first half alone, to judge by the rest")
     other = _fit(run, boxes, model, scale, half, seed, note, intervals=False)
     batch_time = _batch_time(model, fit.values)
@@ -121,8 +122,8 @@ def calibrate_log(
         judged["later"] = _judge(run, batch_time, ~fitted_rows)
     outcome = run.simulate(batch_time)
     told = Told(
-        fit, boxes, batch_time, judged, run, outcome, scale.floor_s, fitted_rows, _peak_tokens(outcome),
-        prior, limits.kv_blocks == UNLIMITED,
+        trace.n_requests, fit, boxes, batch_time, judged, run, outcome, scale.floor_s, fitted_rows,
+        _peak_tokens(outcome), prior, limits.kv_blocks == UNLIMITED,
     )  # fmt: skip
     why = _why_no_profile(fit, prior)
     tables = None if why else _profile(told, engine or Engine(), trace, seed)
@@ -196,6 +197,17 @@ def _prepare(
 
 def _block_tokens(of_trace: int | None) -> int:
     return of_trace if of_trace and of_trace % 16 else 16
+
+
+def _check_measured(run: LoggedRun, rows: Mask, place: str) -> None:
+    for name, values in (("ttft_s", run.logged.ttft_s), ("e2e_s", run.logged.e2e_s)):
+        known = int(np.isfinite(values[rows]).sum())
+        if known < LEAST_REQUESTS // 2:
+            raise InputError(
+                f"{known} of the first {int(rows.sum()):,} requests have {name}",
+                place=place,
+                expected=f"{LEAST_REQUESTS // 2} at least: half of the requests that are fitted",
+            )
 
 
 class _Scale(NamedTuple):

@@ -38,6 +38,7 @@ PARTS = {
 class Told:
     """What was found, before it is put in words. `judged`: Errors by the keys of PARTS."""
 
+    in_trace: int  # requests
     fit: SimulatedFit
     boxes: Mapping[str, Box]
     batch_time: BatchTime
@@ -216,6 +217,7 @@ def _assumptions(told: Told) -> Section:
         f"{count(run.cluster.n_engines, 'engine')} with at most {pool.max_num_seqs:,} sequences and "
         f"{pool.max_num_batched_tokens:,} tokens a batch; requests placed {placed}",
         f"replay {run.workload.replay}",
+        *_taken(told),
         "KV without limit"
         if told.unlimited
         else f"{pool.kv_blocks:,} KV blocks of {pool.block_tokens} tokens",
@@ -232,6 +234,11 @@ def _assumptions(told: Told) -> Section:
         f"{COUNTED.get(key, key.replace('_', ' '))}: {n:,}" for key, n in sorted(run.workload.counts.items())
     ]
     return Section("assumptions", "Assumptions", "", assumptions=tuple(said))
+
+
+def _taken(told: Told) -> list[str]:
+    n = told.run.workload.n_requests
+    return [f"{n:,} of the trace's {told.in_trace:,} requests"] if n < told.in_trace else []
 
 
 def _hits(told: Told) -> str:

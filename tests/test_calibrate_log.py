@@ -252,3 +252,11 @@ def test_later_requests_are_judged_and_not_fitted(tmp_path, short):
     assert {name: one["requests"] for name, one in found.document["errors"].items()} == {
         "fitted": 30, "held_out": 15, "later": 30,
     }  # fmt: skip
+
+
+def test_halves_without_latencies_are_no_halves_to_judge_by(tmp_path):
+    def change(row):
+        return row if int(row["id"][1:]) >= 40 else without("e2e")(row)
+
+    with pytest.raises(InputError, match="0 of the first 40 requests have e2e_s"):
+        calibrate_log(simulated(tmp_path, change=change), SMALL)
