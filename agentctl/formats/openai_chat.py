@@ -28,6 +28,7 @@ from agentctl.formats._cells import NS_PER
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import MAX_SECONDS, Columns
 from agentctl.formats._mapping import Field
+from agentctl.formats._openai import ABSENT, NONE, Details, Text, Usage
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.formats.generic import status_of
 from agentctl.ingest.lines import LineDecoder
@@ -43,27 +44,7 @@ CARRIES = (
 LACKS = "No placement and no queueing; first-token times only where the proxy adds ttft_ms."
 ROLE = "gateway"
 
-_NONE = msgspec.Raw(b"")
 _PREFIXES = ("chatcmpl-", "cmpl-")  # of engines, before the id that other logs have
-Text = str | int | None
-
-
-class Details(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class Usage(msgspec.Struct, gc=False):
-    """OpenAI's names, then Anthropic's."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: Details | None = None
-    completion_tokens_details: Details | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
 
 
 class Reply(msgspec.Struct, gc=False):
@@ -75,7 +56,7 @@ _REPLY = msgspec.json.Decoder(Reply | None)
 
 class Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
-    message: msgspec.Raw = _NONE
+    message: msgspec.Raw = NONE
 
 
 class Part(msgspec.Struct, gc=False):
@@ -87,9 +68,9 @@ class Part(msgspec.Struct, gc=False):
 class Body(msgspec.Struct, gc=False):
     """A request."""
 
-    messages: msgspec.Raw = _NONE
-    system: msgspec.Raw = _NONE
-    tools: msgspec.Raw = _NONE
+    messages: msgspec.Raw = NONE
+    system: msgspec.Raw = NONE
+    tools: msgspec.Raw = NONE
     model: str | None = None
     stream: bool | None = None
     max_tokens: int | None = None
@@ -131,18 +112,18 @@ class Call(Body, gc=False):
     latency_sec: float | None = None
     ttft_ms: float | None = None
     status_code: int | None = None
-    error: msgspec.Raw = _NONE
+    error: msgspec.Raw = NONE
 
 
 class _Shape(msgspec.Struct, gc=False):
     """Where a line has its messages, for recognition."""
 
-    messages: msgspec.Raw = _NONE
+    messages: msgspec.Raw = NONE
     request: dict[str, msgspec.Raw] | None = None
     body: dict[str, msgspec.Raw] | None = None
-    response: msgspec.Raw = _NONE
-    usage: msgspec.Raw = _NONE
-    startTime: msgspec.Raw = _NONE  # LiteLLM's rows hold messages, too
+    response: msgspec.Raw = NONE
+    usage: msgspec.Raw = NONE
+    startTime: msgspec.Raw = NONE  # LiteLLM's rows hold messages, too
 
 
 def recognises(sample: Sample) -> bool:
@@ -274,7 +255,7 @@ def _put_outcome(columns: Columns, calls: list[Call], answers: list[Answer]) -> 
     codes = [
         _first(call.status_code, answer.status_code) for call, answer in zip(calls, answers, strict=True)
     ]
-    failed = [bytes(call.error) not in (b"", b"null") for call in calls]
+    failed = [bytes(call.error) not in ABSENT for call in calls]
     status = [
         status_of(code) or ("error" if is_bad else "ok") for code, is_bad in zip(codes, failed, strict=True)
     ]

@@ -17,7 +17,7 @@ Pitfalls:
 - Where the previous response is not in the file above the line, the prompt is unknown (and so are blocks,
   never a part of it): give all files of a time as one. The link itself works across files, so that sessions
   and parents are known all the same. The text of responses that nobody continued for the longest time is
-  forgotten beyond MAX_KEPT_BYTES.
+  forgotten beyond _responses.MAX_KEPT_BYTES.
 - A conversation is taken to begin with its first request in the file; truncation = auto drops items unseen.
 - input_tokens include the cached ones; output_tokens the reasoning. Templates drop old reasoning.
 - There is no finish reason: a call for a tool is one in the output; "incomplete" says what cut it.
@@ -26,9 +26,7 @@ Pitfalls:
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,9 +36,10 @@ from agentctl.formats._columns import Columns
 from agentctl.formats._failures import status_of_http
 from agentctl.formats._mapping import Field
 from agentctl.formats._names import bare_id
+from agentctl.formats._openai import ABSENT, NONE, Details, Text, Usage
+from agentctl.formats._responses import Memory, Request, Response, item_of, rebuild
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import LineDecoder
-from agentctl.ingest.prompts import Prompt
 
 NAME = "openai_responses"
 TITLE = "Bodies of OpenAI's Responses API with usage ({request, response} or Batch API), prompts rebuilt"
@@ -52,67 +51,10 @@ CARRIES = (
 LACKS = "No first-token times, queueing or placement; no prompt where an earlier response is not in the file."
 ROLE = "gateway"
 
-MAX_KEPT_BYTES = 128 << 20  # text of earlier responses, to rebuild the prompts of later ones
-_NONE = msgspec.Raw(b"")
-_ABSENT = (b"", b"null")
 _BY_STATUS = {"failed": "error", "cancelled": "aborted"}  # of a response; HTTP goes before
-_MODEL_TYPES = ("reasoning", "mcp_list_tools", "mcp_approval_request", "compaction")
-Text = str | int | None
 
 
-class Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: Details | None = None
-    output_tokens_details: Details | None = None
-
-
-class Conversation(msgspec.Struct):
-    id: str | None = None
-
-
-class Request(msgspec.Struct):
-    input: msgspec.Raw = _NONE
-    instructions: msgspec.Raw = _NONE
-    tools: msgspec.Raw = _NONE
-    previous_response_id: str | None = None
-    conversation: Conversation | str | None = None
-    model: str | None = None
-    stream: bool | None = None
-    max_output_tokens: int | None = None
-    prompt_cache_key: Text = None
-    safety_identifier: Text = None
-    user: Text = None
-
-    @property
-    def conversation_id(self) -> str | None:
-        return self.conversation.id if isinstance(self.conversation, Conversation) else self.conversation
-
-
-class Incomplete(msgspec.Struct):
-    reason: str | None = None
-
-
-class Response(msgspec.Struct):
-    """A response; in the Batch API it is `body` in an envelope."""
-
-    id: str | None = None
-    created_at: int | float | None = None
-    status: str | None = None
-    model: str | None = None
-    output: list[msgspec.Raw] = []
-    usage: Usage | None = None
-    incomplete_details: Incomplete | None = None
-    status_code: int | None = None
-    body: Response | None = None
-
-
-class Call(msgspec.Struct):
+class Call(msgspec.Struct, gc=False):
     """A line."""
 
     request: Request | None = None
@@ -127,22 +69,10 @@ class Call(msgspec.Struct):
     duration_ms: float | None = None
     status: int | None = None
     status_code: int | None = None
-    error: msgspec.Raw = _NONE
+    error: msgspec.Raw = NONE
 
 
-class Item(msgspec.Struct):
-    """Of a piece of a prompt or an answer, what tells who wrote it."""
-
-    type: str | None = None
-    role: str | None = None
-
-    @property
-    def is_of_model(self) -> bool:
-        kind = self.type or ""
-        return self.role == "assistant" or kind.endswith("_call") or kind in _MODEL_TYPES
-
-
-class _Shape(msgspec.Struct):
+class _Shape(msgspec.Struct, gc=False):
     """Where a line has its input, for recognition."""
 
     request: dict[str, msgspec.Raw] | None = None
@@ -173,49 +103,6 @@ def _is_call(line: bytes) -> bool:
 
 def _is_path(text: bytes) -> bool:
     return b"/responses" in text
-
-
-class Past(NamedTuple):
-    """What a response and all before it said: messages without instructions, and how many are the model's."""
-
-    messages: list[bytes]
-    n_assistant: int
-
-
-_START = Past([], 0)
-
-
-class Memory:
-    """Responses by id, to go on from; the oldest are forgotten beyond MAX_KEPT_BYTES of text."""
-
-    def __init__(self) -> None:
-        self._past: OrderedDict[str, Past] = OrderedDict()
-        self._size: dict[str, int] = {}  # text that is kept for this response and nobody after it
-        self._n_bytes = 0
-        self._latest: dict[str, str] = {}  # last response of a conversation
-        self.n_missing = 0
-
-    def before(self, request: Request) -> Past | None:
-        """What a request goes on from; None when it is not known."""
-        previous = request.previous_response_id or self._latest.get(request.conversation_id or "")
-        if previous is None:
-            return _START
-        past = self._past.get(previous)
-        self.n_missing += past is None
-        return past
-
-    def add(self, response_id: str, request: Request, past: Past, n_new_bytes: int) -> None:
-        previous = request.previous_response_id or self._latest.get(request.conversation_id or "")
-        self._n_bytes += n_new_bytes - self._size.pop(response_id, 0)
-        moved = self._size.get(previous or "", 0)  # lives on in this one
-        if moved:
-            self._size[previous or ""] = 0
-        self._past[response_id], self._size[response_id] = past, n_new_bytes + moved
-        if request.conversation_id:
-            self._latest[request.conversation_id] = response_id
-        while self._n_bytes > MAX_KEPT_BYTES and self._past:
-            oldest, _ = self._past.popitem(last=False)
-            self._n_bytes -= self._size.pop(oldest)
 
 
 def read(reading: Reading) -> Iterator[Batch]:
@@ -263,7 +150,7 @@ def _batch(
     columns.put("stream", [request.stream for _, request, _ in pairs])
     limits = [request.max_output_tokens for _, request, _ in pairs]
     columns.tokens("max_tokens", limits, "$.request.max_output_tokens")
-    rebuilt = [_rebuild(request, response, memory) for _, request, response in pairs]
+    rebuilt = [rebuild(request, response, memory) for _, request, response in pairs]
     columns.reject(np.array([prompt.is_bad for prompt in rebuilt]), "wrong_type", "$.request.input")
     columns.put("n_messages", [one.prompt and len(one.prompt.messages) for one in rebuilt])
     columns.put("n_assistant", [one.n_assistant for one in rebuilt])
@@ -309,7 +196,7 @@ def _put_outcome(columns: Columns, pairs: list[tuple[Call, Request, Response]]) 
     for call, _, response in pairs:
         code = next((c for c in (call.status, call.status_code, response.status_code) if c is not None), None)
         codes.append(code)
-        failed = "error" if bytes(call.error) not in _ABSENT else "ok"
+        failed = "error" if bytes(call.error) not in ABSENT else "ok"
         status.append(status_of_http(code) or _BY_STATUS.get(response.status or "") or failed)
         reasons.append(response.incomplete_details and response.incomplete_details.reason)
     columns.tokens("http_status", codes, "$.status", low=100, high=599)
@@ -321,76 +208,4 @@ def _put_outcome(columns: Columns, pairs: list[tuple[Call, Request, Response]]) 
 
 def _tool_calls(response: Response) -> int:
     """Calls that the client has to answer; those of built-in tools have been."""
-    return sum(_item(item).type in ("function_call", "custom_tool_call") for item in response.output)
-
-
-class Rebuilt(NamedTuple):
-    """A whole prompt, where it is known, and how many of its messages are the model's."""
-
-    prompt: Prompt | None = None
-    n_assistant: int | None = None
-    is_bad: bool = False
-
-
-def _rebuild(request: Request, response: Response, memory: Memory) -> Rebuilt:
-    items = _items(request.input)
-    past = memory.before(request)
-    if items is None or past is None or not items:
-        return Rebuilt(is_bad=items is None)
-    new, answer = _pieces(items), _pieces(response.output)
-    asked = _joined(past, new)
-    if response.id:
-        size = sum(map(len, (*new.messages, *answer.messages)))
-        memory.add(response.id, request, _joined(asked, answer), size)
-    own = [] if bytes(request.instructions) in _ABSENT else [_message(b"system", request.instructions)]
-    tools = b"" if bytes(request.tools) in _ABSENT else bytes(request.tools)
-    is_one = len(answer.messages) == answer.n_assistant == 1
-    reply = answer.messages[0] if is_one else None
-    return Rebuilt(Prompt([*own, *asked.messages], tools, reply=reply), asked.n_assistant)
-
-
-def _joined(past: Past, new: Past) -> Past:
-    return Past(past.messages + new.messages, past.n_assistant + new.n_assistant)
-
-
-def _pieces(items: list[msgspec.Raw]) -> Past:
-    """Messages of some items; what the model wrote in one go is one."""
-    messages: list[bytes] = []
-    n_assistant, is_open = 0, False
-    for item in items:
-        is_of_model = _item(item).is_of_model
-        if is_of_model and is_open:
-            messages[-1] += b"," + bytes(item)
-        else:
-            messages.append(bytes(item))
-            n_assistant += is_of_model
-        is_open = is_of_model
-    return Past(messages, n_assistant)
-
-
-def _item(item: msgspec.Raw) -> Item:
-    try:
-        return _ITEM.decode(item)
-    except (msgspec.DecodeError, RecursionError):  # some other JSON: a piece of text that is not the model's
-        return Item()
-
-
-def _items(given: msgspec.Raw) -> list[msgspec.Raw] | None:
-    """The items of an input, which may be a text; None: it is neither."""
-    text = bytes(given)
-    if text in _ABSENT:
-        return []
-    if text[:1] == b'"':
-        return [msgspec.Raw(_message(b"user", given))]
-    try:
-        return _ITEMS.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _message(role: bytes, content: msgspec.Raw) -> bytes:
-    return b'{"role":"' + role + b'","content":' + bytes(content) + b"}"
-
-
-_ITEM = msgspec.json.Decoder(Item)
-_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+    return sum(item_of(item).type in ("function_call", "custom_tool_call") for item in response.output)

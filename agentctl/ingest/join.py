@@ -22,9 +22,10 @@ from agentctl.formats._names import shared_id
 from agentctl.formats.base import reader_named
 from agentctl.ingest.matching import I64, Matches, match
 from agentctl.ingest.merging import ROLES, Layer, Merging
-from agentctl.ingest.read import FileReport, column_type
+from agentctl.ingest.read import FileReport
 from agentctl.ingest.rows import Rows
 from agentctl.ingest.session_ids import ENOUGH_IDS, MAX_SINGLE_SHARE
+from agentctl.ingest.spool import column_type
 
 _BATCH = 1 << 16
 _ZONE = 600.0  # s; no queue before an engine holds nearly every request so long, and zones differ by more

@@ -10,9 +10,6 @@ just been read, a reader is in error or at the start of an array, whatever came 
 whole values that were read there before. And equal hashes mean equal bytes: NH, a universal hash, gives two
 blocks the same 256 bits with a probability of 2^-128 under keys drawn for the run, which no log can foresee.
 No text is kept.
-
-Source: Black, Halevi, Krawczyk, Krovetz, Rogaway, UMAC (CRYPTO 1999), sections 4 and 5.3: NH, four times with
-shifted keys.
 """
 
 from __future__ import annotations
@@ -23,19 +20,24 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agentctl.ingest.placing import mix
+from agentctl.ingest.prefix_table import (
+    ABOVE,
+    BLOCK_BYTES,
+    COUNT,
+    END,
+    LANES,
+    NODE,
+    START,
+    WORDS,
+    fill_table,
+    find,
+    learn_all,
+)  # fmt: skip
 
-BLOCK_BYTES = 1024
-_WORDS = BLOCK_BYTES // 8
-_LANES = 4  # 32 bits of certainty each
 _MAX_BLOCKS = 1 << 17  # 128 MB of different text, in 8 MB; then all is forgotten
 _TOKEN_BYTES = 16
-
-
-_LEVEL, _END, _COUNT, _START, _NODE, _ABOVE = range(6)
 
 
 Place = tuple[int, int, int]  # where an array begins, the last entry whose node is known, the last one it has
@@ -59,8 +61,8 @@ class Prefixes:
     """
 
     def __init__(self) -> None:
-        self._secret = np.frombuffer(os.urandom(8 * (_WORDS + 2 * _LANES)), dtype=np.uint64)
-        self._words = np.zeros(_WORDS + _LANES, dtype=np.uint64)  # scratch: a block and the hash before it
+        self._secret = np.frombuffer(os.urandom(8 * (WORDS + 2 * LANES)), dtype=np.uint64)
+        self._words = np.zeros(WORDS + LANES, dtype=np.uint64)  # scratch: a block and the hash before it
         self._mark = b'"' + os.urandom(_TOKEN_BYTES).hex().encode() + b" "  # no log can hold it
         self._any_mark = re.compile(re.escape(self._mark) + rb'(\d+) (\d+)",?')
         self._data = np.empty(0, dtype=np.uint8)
@@ -69,7 +71,7 @@ class Prefixes:
     def clear(self) -> None:
         """Forget everything."""
         self._n = 1
-        self._hash = np.zeros((1 << 8, _LANES), dtype=np.uint64)
+        self._hash = np.zeros((1 << 8, LANES), dtype=np.uint64)
         self._facts = np.zeros((1 << 8, 6), dtype=np.int32)
         self._table = np.zeros(1 << 9, dtype=np.uint32)
         self._others: dict[tuple[int, int], int] = {}
@@ -84,7 +86,7 @@ class Prefixes:
         self._data = np.frombuffer(data, dtype=np.uint8)
         name = np.frombuffer(key + b'"', dtype=np.uint8)
         found = np.empty((n_lines, 3), dtype=np.int64)
-        n = _find(self._data, name, self._secret, self._words, self._hash, self._facts, self._table, found)
+        n = find(self._data, name, self._secret, self._words, self._hash, self._facts, self._table, found)
         if not n:
             return data
         view, done = memoryview(data), 0
@@ -103,9 +105,9 @@ class Prefixes:
         at, entry = map(int, array[begin : array.index(b'"', begin)].split())
         known = entry
         while (node := self._node(start, known)) < 0:
-            known = int(self._facts[known, _ABOVE])
-        text = self._data[at + self._facts[known, _END] : at + self._facts[entry, _END]].tobytes()
-        return Recalled(node, int(self._facts[known, _COUNT]), text, (at, known, entry))
+            known = int(self._facts[known, ABOVE])
+        text = self._data[at + self._facts[known, END] : at + self._facts[entry, END]].tobytes()
+        return Recalled(node, int(self._facts[known, COUNT]), text, (at, known, entry))
 
     def is_marked(self, array: bytes) -> bool:
         return array.startswith(self._mark, 1)
@@ -131,30 +133,30 @@ class Prefixes:
         if not places:
             return
         for row, (start, (_, known, entry)) in places.items():
-            n_more = int(self._facts[entry, _COUNT] - self._facts[known, _COUNT])
+            n_more = int(self._facts[entry, COUNT] - self._facts[known, COUNT])
             if n_more:
                 self._others[start, entry] = int(nodes[first[row] + n_more - 1])
         rows = np.fromiter(places, dtype=np.int64, count=len(places))
         where = np.array([(*place, start) for start, place in places.values()])
         sizes = np.array(lengths, dtype=np.int64)
         self._make_room(int(sizes.sum()) // BLOCK_BYTES + sizes.size + len(places))
-        self._n = _learn_all(
+        self._n = learn_all(
             self._data, where, first[rows], counts[rows], sizes, nodes,
             self._secret, self._words, self._hash, self._facts, self._table, self._n,
         )  # fmt: skip
 
     def _cut_out(self, mark: re.Match[bytes]) -> bytes:
         at, entry = map(int, mark.groups())
-        end = int(self._facts[entry, _END])
+        end = int(self._facts[entry, END])
         comma = b"," if end and mark[0].endswith(b",") else b""
         return self._data[at : at + end].tobytes() + comma
 
     def _node(self, start: int, entry: int) -> int:
         """To which the messages of an entry lead after `start`; -1: not known."""
-        if not self._facts[entry, _COUNT]:
+        if not self._facts[entry, COUNT]:
             return start
-        if self._facts[entry, _START] == start:
-            return int(self._facts[entry, _NODE])
+        if self._facts[entry, START] == start:
+            return int(self._facts[entry, NODE])
         return self._others.get((start, entry), -1)
 
     def _make_room(self, n_new: int) -> None:
@@ -162,155 +164,7 @@ class Prefixes:
         while self._n + n_new > size:
             size *= 2
         if size > self._hash.shape[0]:
-            self._hash = np.concatenate((self._hash, np.zeros((size - len(self._hash), _LANES), np.uint64)))
+            self._hash = np.concatenate((self._hash, np.zeros((size - len(self._hash), LANES), np.uint64)))
             self._facts = np.concatenate((self._facts, np.zeros((size - len(self._facts), 6), np.int32)))
             self._table = np.zeros(2 * size, dtype=np.uint32)
-            _fill_table(self._table, self._hash, self._n)
-
-
-@njit(cache=True, nogil=True)
-def _find(data, name, secret, words, hash_, facts, table, found):  # type: ignore[no-untyped-def]
-    """Fills found: where an array begins, its last entry, and that one's end. Returns how many there are."""
-    n, at = 0, 0
-    while at < data.size:
-        at += 1
-        if data[at - 1] != 34:  # "
-            continue
-        begin = _array_of(data, at, name)
-        if begin < 0:
-            continue
-        entry = _match(data, begin, secret, words, hash_, facts, table)
-        end = np.int64(facts[entry, _END])
-        at = begin + end
-        while at < data.size and data[at] != 10:
-            at += 1
-        if entry or at - begin > BLOCK_BYTES:
-            found[n, 0], found[n, 1], found[n, 2] = begin, entry, end
-            n += 1
-    return n
-
-
-@njit(cache=True, nogil=True)
-def _array_of(data, at, name):  # type: ignore[no-untyped-def]
-    """Behind the bracket of an array that is not empty, where `at` stands before its name; else -1."""
-    if at + name.size >= data.size:
-        return -1
-    for k in range(name.size):
-        if data[at + k] != name[k]:
-            return -1
-    at = _skip(data, at + name.size)
-    if at == data.size or data[at] != 58:  # :
-        return -1
-    at = _skip(data, at + 1)
-    if at == data.size or data[at] != 91:  # [
-        return -1
-    after = _skip(data, at + 1)
-    return -1 if after == data.size or data[after] == 93 else at + 1  # ]
-
-
-@njit(cache=True, nogil=True)
-def _skip(data, at):  # type: ignore[no-untyped-def]
-    """Past the white space that may stand inside of a line."""
-    while at < data.size and (data[at] == 32 or data[at] == 9 or data[at] == 13):
-        at += 1
-    return at
-
-
-@njit(cache=True, nogil=True)
-def _match(data, at, secret, words, hash_, facts, table):  # type: ignore[no-untyped-def]
-    """The last entry that the text from `at` on has."""
-    entry = np.int64(0)
-    while at + BLOCK_BYTES <= data.size:
-        following = np.int64(table[_slot(hash_, table, _after(data, at, secret, words, hash_[entry]))])
-        if following == 0:
-            break
-        entry = following
-        at += BLOCK_BYTES
-    return entry
-
-
-@njit(cache=True, nogil=True)
-def _learn_all(data, where, first, counts, lengths, nodes, secret, words, hash_, facts, table, n):  # type: ignore[no-untyped-def]
-    """Returns the number of entries."""
-    for row in range(first.size):
-        at, known, entry, start = where[row]
-        own = slice(first[row], first[row] + counts[row])
-        n = _learn(
-            data, at, known, entry, start, lengths[own], nodes[own], secret, words, hash_, facts, table, n
-        )
-    return n
-
-
-@njit(cache=True, nogil=True)
-def _learn(data, at, known, entry, start, lengths, nodes, secret, words, hash_, facts, table, n):  # type: ignore[no-untyped-def]
-    """Add the blocks after `entry` up to the end of the last message. Returns the number of entries."""
-    begin, k, level = at, 0, np.int64(facts[entry, _LEVEL])
-    end, node = np.int64(facts[known, _END]), np.int64(facts[known, _NODE])
-    count = n_known = np.int64(facts[known, _COUNT])
-    at = begin + end
-    while n < hash_.shape[0]:
-        block_end = begin + (level + 1) * BLOCK_BYTES
-        while k < lengths.size:
-            while data[at] == 32 or data[at] == 44 or data[at] == 9 or data[at] == 13:
-                at += 1
-            if at + lengths[k] > block_end:
-                break
-            at += lengths[k]
-            if data[at - 1] == 125 or data[at - 1] == 34:  # } and ": no longer value begins so (1 begins 12)
-                end, count, node = at - begin, n_known + k + 1, nodes[k]
-            k += 1
-        if k == lengths.size and at < block_end:
-            break
-        digest = _after(data, block_end - BLOCK_BYTES, secret, words, hash_[entry])
-        slot = _slot(hash_, table, digest)
-        level += 1
-        if table[slot] == 0:
-            table[slot] = n
-            hash_[n, 0], hash_[n, 1], hash_[n, 2], hash_[n, 3] = digest
-            facts[n, _LEVEL], facts[n, _END], facts[n, _COUNT] = level, end, count
-            facts[n, _START], facts[n, _NODE], facts[n, _ABOVE] = start, node, entry
-            n += 1
-        entry = np.int64(table[slot])
-    return n
-
-
-@njit(cache=True, nogil=True)
-def _after(data, at, secret, words, before):  # type: ignore[no-untyped-def]
-    """The hash of a block that follows those with the hash `before`."""
-    part, scratch = data[at : at + BLOCK_BYTES], words.view(np.uint8)
-    for k in range(part.size):  # as one array goes into another, numba looks for overlaps, five times as long
-        scratch[k] = part[k]
-    for k in range(_LANES):
-        words[_WORDS + k] = before[k]
-    low = np.uint64(0xFFFFFFFF)
-    half = np.uint64(32)
-    a, b, c, d = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-    for k in range(_WORDS + _LANES):
-        x, y = words[k] & low, words[k] >> half
-        s0, s1, s2, s3 = secret[k], secret[k + 1], secret[k + 2], secret[k + 3]
-        a += ((x + (s0 & low)) & low) * ((y + (s0 >> half)) & low)
-        b += ((x + (s1 & low)) & low) * ((y + (s1 >> half)) & low)
-        c += ((x + (s2 & low)) & low) * ((y + (s2 >> half)) & low)
-        d += ((x + (s3 & low)) & low) * ((y + (s3 >> half)) & low)
-    return a, b, c, d
-
-
-@njit(cache=True, nogil=True)
-def _slot(hash_, table, digest):  # type: ignore[no-untyped-def]
-    """Where an entry with this hash is, or would be."""
-    a, b, c, d = digest
-    mask = np.uint64(table.size - 1)
-    slot = mix(a) & mask
-    while table[slot] != 0:
-        e = table[slot]
-        if hash_[e, 0] == a and hash_[e, 1] == b and hash_[e, 2] == c and hash_[e, 3] == d:
-            break
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
-@njit(cache=True, nogil=True)
-def _fill_table(table, hash_, n):  # type: ignore[no-untyped-def]
-    for entry in range(1, n):
-        h = hash_[entry]
-        table[_slot(hash_, table, (h[0], h[1], h[2], h[3]))] = entry
+            fill_table(self._table, self._hash, self._n)

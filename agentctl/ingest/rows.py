@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from agentctl.errors import InputError, UsageError
 from agentctl.ingest.agent_lines import place_agent_lines
-from agentctl.ingest.read import FileReport, column_type
+from agentctl.ingest.read import FileReport
+from agentctl.ingest.spool import column_type
 from agentctl.ingest.trie import UNKNOWN_TIP
 
 _NS = 1_000_000_000

@@ -16,7 +16,7 @@ import json
 import polars as pl
 import pytest
 
-from agentctl.formats import openai_responses
+from agentctl.formats import _responses
 from agentctl.formats.base import Reading, ReadOptions, reader_named
 from agentctl.ingest.build import ingest
 from agentctl.ingest.quarantine import Quarantine
@@ -208,7 +208,7 @@ def test_a_conversation_goes_on_from_its_last_response_and_is_a_session(tmp_path
 
 
 def test_old_text_is_forgotten_beyond_the_bound_and_counted(tmp_path, read, monkeypatch):
-    monkeypatch.setattr(openai_responses, "MAX_KEPT_BYTES", 5_000)
+    monkeypatch.setattr(_responses, "MAX_KEPT_BYTES", 5_000)
     calls = [call(f"resp_{k}", "x" * 1_000) for k in range(10)]
     calls += [call("resp_a", "old", "resp_0"), call("resp_b", "new", "resp_9")]
     found = prompts(tmp_path, calls)
@@ -217,7 +217,7 @@ def test_old_text_is_forgotten_beyond_the_bound_and_counted(tmp_path, read, monk
 
 
 def test_a_chain_takes_its_text_along_while_it_is_continued(tmp_path, monkeypatch):
-    monkeypatch.setattr(openai_responses, "MAX_KEPT_BYTES", 5_000)
+    monkeypatch.setattr(_responses, "MAX_KEPT_BYTES", 5_000)
     calls = [call("resp_0", "x" * 1_000)]
     for k in range(1, 20):
         calls += [call(f"resp_{k}", "y", f"resp_{k - 1}"), call(f"other_{k}", "z" * 1_000)]

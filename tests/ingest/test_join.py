@@ -20,7 +20,8 @@ from agentctl.formats.base import ReadOptions, readers
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.ingest.join import join_files
 from agentctl.ingest.merging import ROLES
-from agentctl.ingest.read import FileReport, column_type, read_file
+from agentctl.ingest.read import FileReport, read_file
+from agentctl.ingest.spool import column_type
 from agentctl.ingest.trie import Trie
 
 DATA = Path(__file__).parents[1] / "data" / "formats"
