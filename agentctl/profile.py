@@ -16,6 +16,13 @@ from agentctl.toml import build, check_keys, check_schema, read_toml, suggestion
 PROFILE_SCHEMA = "agentctl/profile/1"
 PRESETS = Path(__file__).parent / "profiles"
 
+# Seconds that no engine is as slow as. A guess: 8 billion parameters on one CPU core, by size from a measured
+# model of 28 million there, stay below.
+SLOWEST = {
+    "b0": 5.0, "h0": 5.0, "b_prefill": 1.0, "b_decode": 5.0, "b_context": 0.01, "b_context_mixed": 0.01,
+    "b_attention": 0.001, "b_past": 0.01, "h_seq": 1.0,
+}  # fmt: skip
+
 Positive = Annotated[int, Meta(ge=1)]
 
 
@@ -135,9 +142,21 @@ def parse_batch_time(table: Mapping[str, Any], place: str) -> tuple[BatchTime, d
     )
     if c.model == "eq9":
         _check_eq9(result, place)
+    _check_unit(result, place)
     if result.b0 + result.h0 == 0:
         raise ConfigError("a batch would take no time", place=f"{place} b0", expected="b0 or h0 above 0")
     return result, fit
+
+
+def _check_unit(c: BatchTime, place: str) -> None:
+    """Milliseconds in place of seconds are found where no engine is so slow."""
+    for key, most in SLOWEST.items():
+        value = getattr(c, key)
+        if value > most:
+            raise ConfigError(
+                f"is {value:g} s, and no engine is so slow", place=f"{place} {key}",
+                expected=f"seconds, at most {most:g}", hint="is it in another unit?",
+            )  # fmt: skip
 
 
 def _check_eq9(c: BatchTime, place: str) -> None:

@@ -24,10 +24,10 @@ LIMITS = ("--max-num-seqs", 128, "--max-num-batched-tokens", 2048, "--kv-blocks"
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """A search of some hundred runs."""
-    monkeypatch.setattr(simulated_fit, "SCAN", 64)
-    monkeypatch.setattr(simulated_fit, "WIDELY", (0.8, 10))
-    monkeypatch.setattr(simulated_fit, "CLOSELY", (0.3, 15))
-    monkeypatch.setattr(simulated_fit, "MOST_TRIES", 3)
+    monkeypatch.setattr(simulated_fit, "SCAN", 32)
+    monkeypatch.setattr(simulated_fit, "WIDELY", (0.8, 5))
+    monkeypatch.setattr(simulated_fit, "CLOSELY", (0.3, 5))
+    monkeypatch.setattr(simulated_fit, "MOST_TRIES", 2)
 
 
 @pytest.fixture
