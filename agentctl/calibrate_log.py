@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from agentctl import __version__
 from agentctl.calibrate import CALIBRATE_SCHEMA, Engine
-from agentctl.calibrate_log_sections import Told, sections_of
+from agentctl.calibrate_log_sections import Told, box_of, sections_of
 from agentctl.cluster import Cluster, Pool
 from agentctl.engine_meta import UNLIMITED, Limits
 from agentctl.errors import InputError, UsageError
@@ -351,6 +351,7 @@ def _profile(told: Told, engine: Engine, trace: Trace, seed: int) -> dict[str, A
                     for name, one in told.judged.items()
                 },
                 "condition": told.fit.condition,
+                "box": {name: [low, high] for name, (low, _, high) in box_of(told).items()},
             },
         },
         "provenance": {
@@ -419,6 +420,7 @@ def _document(told: Told, tables: dict[str, Any] | None, trace: Trace, seed: int
             "placement_guessed": placement.n_guessed if placement else None,
             "hits_as_logged": run.hits_as_logged,
             "peak_kv_tokens": told.peak_tokens,
+            "box": {name: list(ends) for name, ends in box_of(told).items()},
             "preemptions": int(told.outcome.preemptions.sum()),
         },
         "batch_time": tables["batch_time"] if tables else None,

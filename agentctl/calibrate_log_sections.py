@@ -34,6 +34,14 @@ PARTS = {
 }
 
 
+NAMES = {
+    "prompt_tokens": "prompt tokens",
+    "computed_tokens": "prompt tokens computed",
+    "output_tokens": "output tokens",
+    "in_service": "requests in service on an engine",
+}
+
+
 @dataclass(frozen=True)
 class Told:
     """What was found, before it is put in words. `judged`: Errors by the keys of PARTS."""
@@ -64,7 +72,7 @@ class Told:
 
 
 def sections_of(told: Told) -> tuple[Section, ...]:
-    return (_verdict(told), _errors(told), _coefficients(told), _assumptions(told))
+    return (_verdict(told), _errors(told), _coefficients(told), _coverage(told), _assumptions(told))
 
 
 def _verdict(told: Told) -> Section:
@@ -180,6 +188,45 @@ def _short(value: float | None) -> str | None:
         return None
     nano = value * NANO
     return f"{nano:,.0f}" if nano >= 1000 else f"{nano:.4g}"
+
+
+def _coverage(told: Told) -> Section:
+    rows: list[tuple[Value, ...]] = [
+        (NAMES[name], *(f"{value:,.0f}" for value in ends)) for name, ends in box_of(told).items()
+    ]
+    sentence = (
+        "What the run shows. Beyond these ranges the coefficients were never tried: that they hold together "
+        "inside says little of the outside."
+    )
+    table = Table((("simulated", ""), ("least", ""), ("median", ""), ("most", "")), tuple(rows))
+    return Section("coverage", "What it covers", sentence, tables=(table,))
+
+
+def box_of(told: Told) -> dict[str, tuple[float, float, float]]:
+    """Least, median and most of what engines met in the simulated run, over its requests."""
+    outcome, requests = told.outcome, told.run.workload.requests
+    done = outcome.done
+    values = {
+        "prompt_tokens": requests.prompt_tokens[done],
+        "computed_tokens": outcome.computed_prefill_tokens[done],
+        "output_tokens": requests.output_tokens[done],
+        "in_service": _in_service(outcome),
+    }
+    return {
+        name: (float(some.min()), float(np.median(some)), float(some.max()))
+        for name, some in values.items()
+        if some.size
+    }
+
+
+def _in_service(outcome: Outcome) -> NDArray[np.int64]:
+    """Requests in service on its engine when each one was admitted, itself included."""
+    counts = []
+    for engine in range(outcome.n_engines):
+        here = outcome.done & (outcome.engine == engine)
+        begin, end = np.sort(outcome.scheduled_s[here]), np.sort(outcome.finish_s[here])
+        counts.append(np.arange(1, begin.size + 1) - np.searchsorted(end, begin, side="right"))
+    return np.concatenate(counts)
 
 
 def _residuals(told: Told) -> Figure:

@@ -67,6 +67,9 @@ def test_the_profile_says_what_it_is_good_for(llama):
     peak = found.document["run"]["peak_kv_tokens"]
     assert 150_000 < peak < 128 * 3000
     assert f"at most {peak:,} tokens were in use" in profile.provenance["kv_blocks"]
+    box = profile.fit["box"]
+    assert box["in_service"] == [1, 128]  # the engine's limit
+    assert box["prompt_tokens"] == box["computed_tokens"]  # nothing was cached
     for low, high in profile.fit["interval"].values():
         assert 0 < low < high
 
