@@ -171,8 +171,12 @@ def heavy_prefixes(
     ends_at: dict[int, Prefix] = {}  # by request
     sessions: dict[Prefix, set[int]] = {}
     request, line_of, reached = _paths(content, members, n_blocks)
+    threshold = HEAVY * float(work[members].sum())
+    # Where a line carries less than that, so does all behind it: it counts where paths leave for that line.
+    may_be = np.bincount(line_of, work[request], content.n_lines)[line_of] >= threshold
+    ranges = (values[may_be].tolist() for values in (request, line_of, reached))
     at, last, before = -1, None, 0
-    for r, line, length in zip(request.tolist(), line_of.tolist(), reached.tolist(), strict=True):
+    for r, line, length in zip(*ranges, strict=True):
         if r != at:
             at, last, before = r, None, 0
         if line not in above:
@@ -191,7 +195,7 @@ def heavy_prefixes(
             node = Prefix(line, length, before + length)
             nodes.append(node)
             parent[node], up = up, node
-    heavy, threshold = [], HEAVY * float(work[members].sum())
+    heavy = []
     for node in sorted(nodes, key=lambda node: (-node.blocks, node.line)):
         mine, its_sessions, up = load.get(node, 0.0), sessions.get(node, set()), parent[node]
         if mine >= threshold and len(its_sessions) > 1:

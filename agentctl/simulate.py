@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentctl import __version__
 from agentctl.analyzers.words import count, percent, seconds
 from agentctl.cluster import load_cluster
+from agentctl.distinct import distinct
 from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.hot_spots import hot_spots, hot_spots_section
-from agentctl.metrics import Run, Samples, hit_ratio, measure, per_s, tokens_per_s
+from agentctl.metrics import Run, Samples, measure, per_s, tokens_per_s
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_settings, router_words
 from agentctl.policies.base import Policy, load_policy
@@ -109,7 +111,7 @@ def simulate_policy(
         "slo": [slo_facts(slo, run) for slo in objectives],
         "metrics": {**measure(run), **_within(run, objectives)},
         "samples": _sample_facts(run.samples),
-        "engines": [_engine_facts(run, engine) for engine in range(run.n_engines)],
+        "engines": _engine_facts(run),
     }
     ran = (outcome, cluster, chosen, seed, concurrency)
     why: dict[str, Any] = {
@@ -234,18 +236,31 @@ def _within(run: Run, slos: tuple[Slo, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _engine_facts(run: Run, engine: int) -> dict[str, Any]:
-    here = (run.engine == engine) & run.done
-    part = run._replace(done=here)
-    return {
-        "engine": engine,
-        "requests": int(here.sum()),
-        "computed_prefill_tokens": int(run.computed_prefill_tokens[here].sum()),
-        "output_tokens": int(run.output_tokens[here].sum()),
-        "hit_ratio": hit_ratio(part),
-        "sessions": int(np.unique(run.session[here]).size),
-        "preemptions": int(run.preemptions[here].sum()),
+def _engine_facts(run: Run) -> list[dict[str, Any]]:
+    """What every engine did."""
+    n, done = run.n_engines, np.flatnonzero(run.done)
+    engine = run.engine[done]
+
+    def total(of_request: NDArray[np.int64]) -> list[int]:
+        sums = np.zeros(n, np.int64)
+        np.add.at(sums, engine, of_request[done])
+        return [int(one) for one in sums]
+
+    columns: dict[str, list[Any]] = {
+        "requests": [int(one) for one in np.bincount(engine, minlength=n)],
+        "computed_prefill_tokens": total(run.computed_prefill_tokens),
+        "output_tokens": total(run.output_tokens),
+        "hit_ratio": [
+            cached / prompt if prompt else None
+            for cached, prompt in zip(total(run.cached_tokens), total(run.prompt_tokens), strict=True)
+        ],
+        "sessions": [
+            int(one)
+            for one in np.bincount(distinct(run.session[done].astype(np.int64) * n + engine) % n, minlength=n)
+        ],
+        "preemptions": total(run.preemptions),
     }
+    return [{"engine": e, **{key: of[e] for key, of in columns.items()}} for e in range(n)]
 
 
 def _sample_facts(samples: Samples | None) -> dict[str, Any] | None:

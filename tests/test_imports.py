@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentctl"
 LAYERS = (
-    {"errors", "schema", "present", "files", "toml", "recorders", "start_up"},
+    {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct"},
     {"trace", "result"},
     {"formats", "ingest", "analyzers", "estimators"},
     {"cluster", "profile", "profile_file", "workload", "metrics", "slo", "sim"},

@@ -115,11 +115,12 @@ class Summary(NamedTuple):
 
 
 def summary(values: Floats) -> Summary:
-    known = np.sort(values[~np.isnan(values)])
+    known = np.sort(values)  # NaN come last
+    known = known[: known.size - np.count_nonzero(np.isnan(values))]
     if not known.size:
         return Summary(0, None, None, None, None, None)
     at = [float(known[nearest_rank(known.size, percent) - 1]) for percent in (50, 90, 95, 99)]
-    return Summary(known.size, math.fsum(known.tolist()) / known.size, *at)
+    return Summary(known.size, float(known.mean()), *at)  # sorted: the same in whatever order values came
 
 
 def nearest_rank(n: int, percent: float) -> int:

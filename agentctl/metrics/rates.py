@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from agentctl.distinct import distinct
 from agentctl.metrics.base import Run, metric
 
 
@@ -24,7 +25,7 @@ def requests_per_s(run: Run) -> float | None:
 def sessions_per_min(run: Run) -> float | None:
     """Sessions with a finished turn over the span from first arrival to last finish."""
     span = span_s(run)
-    return 60.0 * np.unique(run.session[run.done]).size / span if span else None
+    return 60.0 * distinct(run.session[run.done]).size / span if span else None
 
 
 def span_s(run: Run) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from agentctl.distinct import distinct
 from agentctl.metrics.base import NOTHING, Counts, Floats, Run, Unknown, metric
 
 
@@ -72,7 +73,7 @@ def migration_ratio(run: Run) -> float | None:
 @metric("count", "lower", "session")
 def engines_per_session(run: Run) -> Floats:
     """Different engines that served a session's finished turns: session replication."""
-    served = np.unique(run.session[run.done].astype(np.int64) * run.n_engines + run.engine[run.done])
+    served = distinct(run.session[run.done].astype(np.int64) * run.n_engines + run.engine[run.done])
     n = np.bincount(served // run.n_engines, minlength=run.n_sessions).astype(np.float64)
     return np.where(n > 0, n, np.nan)
 
@@ -110,7 +111,10 @@ def sessions_in_flight(run: Run) -> tuple[Floats, Counts]:
 def _turns(run: Run) -> Counts:
     """Finished requests by session, in the order of their arrival."""
     done = np.flatnonzero(run.done)
-    return done[np.lexsort((done, run.arrival_s[done], run.session[done]))]
+    done = done[np.argsort(run.arrival_s[done], kind="stable")]
+    # sorting one number is several times as fast as sorting places by two keys
+    ordered = np.sort(run.session[done].astype(np.int64) * done.size + np.arange(done.size))
+    return done[ordered % max(done.size, 1)]
 
 
 def _later_turns(run: Run) -> tuple[Counts, Counts]:

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from agentctl.distinct import distinct
 from agentctl.errors import InputError, UsageError
 from agentctl.trace import Trace
 from agentctl.workload import store
@@ -27,6 +28,7 @@ COLUMNS = [
     "gap_kind", "arrival_s", "e2e_s", "end_s", "prompt_tokens", "output_tokens", "status", "tip_node",
 "priority", ]  # fmt: skip
 CODE = [str(Path(__file__).with_name(name)) for name in ("compile.py", "waits.py", "arrays.py")]
+MOST_TOKENS = 1 << 30  # of a prompt or an output: the simulator counts in 32 bits
 WORTH_STORING = 2000  # requests; fewer are compiled as fast as they are read
 
 
@@ -80,7 +82,7 @@ def _compile(trace: Trace, replay: str | None) -> store.Entry:
     parent = np.where(above < 0, -1, number[above])[log.simulated].astype(np.int32)
     releases = find_releases(log, above, replay)
     n = kept.height
-    links = np.unique(number[releases.waits] * n + number[releases.for_row])
+    links = distinct(number[releases.waits] * n + number[releases.for_row])
     session, session_ids = codes(kept["session_id"])
     requests = Requests(
         arrival=log.arrival[log.simulated],
@@ -130,6 +132,11 @@ def _check_tokens(kept: pl.DataFrame, place: str) -> None:
                 place=place,
                 expected="token counts for every request that is simulated",
                 hint=f"name the field that holds them: agentctl ingest --map {column}=FIELD",
+            )
+        most = kept[column].max()
+        if isinstance(most, int) and most > MOST_TOKENS:
+            raise InputError(
+                f"a request has {most:,} {column}", place=place, expected=f"at most {MOST_TOKENS:,}"
             )
     if (kept["prompt_tokens"] < 1).any():
         raise InputError("a request has an empty prompt", place=place, expected="at least one token")
