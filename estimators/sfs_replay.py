@@ -69,7 +69,7 @@ def first_token(s, head, seen, late):
 @kernel
 def _replay(s, head, n_seen, late):
     now, probe = head.taken, s.jobs[n_seen + late.size - 1]
-    if not fits(s.limits[0], probe.prompt, probe.output):
+    if not fits(s.limits[0], probe):
         return math.inf
     for k in range(late.size):
         joins = max(late[k].arrival, head.taken)

@@ -45,7 +45,7 @@ def announce_compilation(streams: Streams) -> None:
     from agentctl.sim.jit import is_compiled_here
 
     if not is_compiled_here():
-        streams.note("compiling the simulator, once for this version: about a minute")
+        streams.note("compiling the simulator, once for this version: about half a minute")
 
 
 def trace_name(path: Path) -> str:

@@ -31,11 +31,11 @@ def count_active(s, r, g):
 @kernel
 def add_active(s, r, e):
     """Request r is in flight on engine e from now on."""
-    job, size = s.jobs[r], s.limits[0].block_tokens
+    job, aside, size = s.jobs[r], s.asides[r], s.limits[0].block_tokens
     route = s.routes[job.gateway, e]
-    job.previous_active, job.next_active = NONE, route.first_active
+    aside.previous_active, aside.next_active = NONE, route.first_active
     if route.first_active != NONE:
-        s.jobs[route.first_active].previous_active = r
+        s.asides[route.first_active].previous_active = r
     route.first_active = r
     left = job.prompt // size
     for at in range(job.path_start, job.path_stop):
@@ -61,14 +61,14 @@ def _extend(cover, length):
 @kernel
 def drop_active(s, r, e):
     """Request r has ended."""
-    job, size = s.jobs[r], s.limits[0].block_tokens
+    job, aside, size = s.jobs[r], s.asides[r], s.limits[0].block_tokens
     route = s.routes[job.gateway, e]
-    if job.previous_active == NONE:
-        route.first_active = job.next_active
+    if aside.previous_active == NONE:
+        route.first_active = aside.next_active
     else:
-        s.jobs[job.previous_active].next_active = job.next_active
-    if job.next_active != NONE:
-        s.jobs[job.next_active].previous_active = job.previous_active
+        s.asides[aside.previous_active].next_active = aside.next_active
+    if aside.next_active != NONE:
+        s.asides[aside.next_active].previous_active = aside.previous_active
     left = job.prompt // size
     for at in range(job.path_start, job.path_stop):
         length = min(np.int64(s.path[at].length), left)
@@ -100,4 +100,4 @@ def _longest_left(s, first, line, cover):
             if s.path[at].line == line:
                 _extend(cover, length)
                 break
-        q = other.next_active
+        q = np.int64(s.asides[q].next_active)

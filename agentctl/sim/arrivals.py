@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentctl.sim.handle import handle_of
 from agentctl.sim.jit import entry, kernel
 from agentctl.workload import AFTER_START, AT_ARRIVAL, Workload
 
@@ -16,9 +17,10 @@ DUE = np.dtype([("time", "f8"), ("request", "i8")])
 REQUEST = np.dtype(
     [
         ("logged", "f8"), ("gap", "f8"), ("latest", "f8"),  # latest: of what it waited for
-        ("followers_start", "i8"), ("followers_stop", "i8"),
-        ("waits_for", "i8"),  # how many must still end (or arrive)
-        ("session", "i8"), ("release", "i8"),
+        ("followers_start", "i4"), ("followers_stop", "i4"),
+        ("waits_for", "i4"),  # how many must still end (or arrive)
+        ("session", "i4"),
+        ("release", "i8"),
     ]
 )  # fmt: skip
 
@@ -176,8 +178,9 @@ def _release(arrivals, r):
 
 @entry
 def _start_sessions(arrivals, n):
+    under_way = handle_of(arrivals)
     for _ in range(n):
-        _start_session(arrivals, 0.0)
+        _start_session(under_way, 0.0)
 
 
 @kernel

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from numba import config, njit, typeof, types
 from numba.extending import is_jitted
+from numpy.typing import NDArray
 
 from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import bind
@@ -21,20 +22,26 @@ from agentctl.sim.jit import IN_PLACE
 from agentctl.sim.loop import advance, send
 from agentctl.sim.router import look
 from agentctl.sim.state import ENDED, STOP, State
+from agentctl.sim.view import View
 from agentctl.workload import Requests
 
 
 class Rules(NamedTuple):
-    """How an engine works, one function (state, engine, now) -> int each; `agentctl.sim.scheduler` has them.
+    """How engines and gateways work, one function (state, engine or request, now) -> int each;
+    `agentctl.sim.scheduler` and `agentctl.sim.keeping` have them.
 
     start   plan the next batch or run and set when it ends
     finish  apply what ends now; returns the number of requests that ended, which stand in `s.ended`
     settle  bring a run in flight to this instant
+    ask     fill in what a request's gateway knows by itself
+    note    a request was sent or has ended
     """
 
     start: Any
     finish: Any
     settle: Any
+    ask: Any
+    note: Any
 
 
 def is_compiled(choose: Callable[..., int]) -> bool:
@@ -42,7 +49,7 @@ def is_compiled(choose: Callable[..., int]) -> bool:
 
 
 def replay(  # type: ignore[no-untyped-def]
-    state, due, requests, choose, my, start, finish, settle, seed, until, stop_at, held, engine
+    state, due, requests, choose, my, start, finish, settle, ask, note, seed, until, stop_at, held, engine
 ):
     """Replay until everything has ended (-1), `until` requests have, STOP is set or request `stop_at` has to
     be placed (-2), or a choice is no engine: then (the request, that choice) is returned.
@@ -51,49 +58,54 @@ def replay(  # type: ignore[no-untyped-def]
     """
     s, arrivals, logged = handle_of(state), handle_of(due), handle_of(requests)
     if held >= 0:
-        send(s, arrivals, held, engine, finish, settle)
+        send(s, arrivals, held, engine, finish, settle, ask, note)
     while s.counts[ENDED] < until and s.counts[STOP] == 0:
-        r = advance(s, arrivals, start, finish, settle)
+        r = advance(s, arrivals, start, finish, settle, note)
         if r < 0:
             return np.int64(-1), np.int64(0)
         if r == stop_at:
             break
-        e = choose(handle_of(look(s, arrivals, logged, r, seed, settle)), logged, r, my)
+        e = choose(handle_of(look(s, arrivals, logged, r, seed, settle, ask)), logged, r, my)
         if e < 0 or e >= s.engines.size:
             return r, e
-        send(s, arrivals, r, e, finish, settle)
+        send(s, arrivals, r, e, finish, settle, ask, note)
     return np.int64(-2), np.int64(0)
 
 
-def next_request(s, arrivals, start, finish, settle):  # type: ignore[no-untyped-def]
-    return np.int64(advance(handle_of(s), handle_of(arrivals), start, finish, settle))
+def next_request(s, arrivals, start, finish, settle, note):  # type: ignore[no-untyped-def]
+    return np.int64(advance(handle_of(s), handle_of(arrivals), start, finish, settle, note))
 
 
-def view_of(s, arrivals, requests, r, seed, settle):  # type: ignore[no-untyped-def]
-    view = look(handle_of(s), handle_of(arrivals), handle_of(requests), r, seed, settle)
+def view_of(s, arrivals, requests, r, seed, settle, ask):  # type: ignore[no-untyped-def]
+    view = look(handle_of(s), handle_of(arrivals), handle_of(requests), r, seed, settle, ask)
     keep(view)
     return view
 
 
-def choice_of(s, arrivals, requests, r, choose, my, seed, settle):  # type: ignore[no-untyped-def]
+def choice_of(s, arrivals, requests, r, choose, my, seed, settle, ask):  # type: ignore[no-untyped-def]
     logged = handle_of(requests)
-    view = handle_of(look(handle_of(s), handle_of(arrivals), logged, r, seed, settle))
+    view = handle_of(look(handle_of(s), handle_of(arrivals), logged, r, seed, settle, ask))
     return choose(view, logged, r, my)
 
 
-def send_request(s, arrivals, r, e, finish, settle):  # type: ignore[no-untyped-def]
-    send(handle_of(s), handle_of(arrivals), r, e, finish, settle)
+def send_request(s, arrivals, r, e, finish, settle, ask, note):  # type: ignore[no-untyped-def]
+    send(handle_of(s), handle_of(arrivals), r, e, finish, settle, ask, note)
 
 
 INTEGER, FLOAT = types.int64, types.float64
 
 
+KINDS: dict[Any, Any] = {
+    int: INTEGER, float: FLOAT, NDArray[np.int64]: INTEGER[:], NDArray[np.float64]: FLOAT[:],
+}  # fmt: skip
+
+
 @cache
-def _view_type(state: Any, arrivals: Any, requests: Any) -> Any:
-    arguments = (Handle(state), Handle(arrivals), Handle(requests), INTEGER, INTEGER, _rule(state))
-    look.compile(arguments)
-    compiled: Any = look.overloads[arguments]
-    return compiled.signature.return_type
+def _view_type(state: Any) -> Any:
+    """What `look` returns, without compiling it; where it were anything else the loop would not compile."""
+    own = {"memory": FLOAT[::1], "path": state.types[state.fields.index("path")]}
+    kinds = [own.get(name) or KINDS[kind] for name, kind in get_type_hints(View).items()]
+    return types.NamedTuple(kinds, View)
 
 
 def _rule(state: Any) -> Any:
@@ -101,42 +113,43 @@ def _rule(state: Any) -> Any:
 
 
 @cache
-def _chooser(state: Any, arrivals: Any, requests: Any) -> Any:
+def _chooser(state: Any, requests: Any) -> Any:
     """The signature of a policy in the loop."""
-    view = _view_type(state, arrivals, requests)
-    return INTEGER(Handle(view), Handle(requests), INTEGER, FLOAT[::1])
+    return INTEGER(Handle(_view_type(state)), Handle(requests), INTEGER, FLOAT[::1])
 
 
 @cache
 def _loop(state: Any, arrivals: Any, requests: Any) -> Any:
     """The compiled loop for arguments of these types."""
-    rule, chooser = _rule(state), types.FunctionType(_chooser(state, arrivals, requests))
+    rule, chooser = _rule(state), types.FunctionType(_chooser(state, requests))
     signature = types.UniTuple(INTEGER, 2)(
-        state, arrivals, requests, chooser, FLOAT[::1], rule, rule, rule, *[INTEGER] * 5
+        state, arrivals, requests, chooser, FLOAT[::1], *[rule] * 5, *[INTEGER] * 5
     )
     return njit(signature, **IN_PLACE)(replay)
 
 
 @cache
 def _choice(state: Any, arrivals: Any, requests: Any) -> Any:
-    rule, chooser = _rule(state), types.FunctionType(_chooser(state, arrivals, requests))
-    signature = INTEGER(state, arrivals, requests, INTEGER, chooser, FLOAT[::1], INTEGER, rule)
+    rule, chooser = _rule(state), types.FunctionType(_chooser(state, requests))
+    signature = INTEGER(state, arrivals, requests, INTEGER, chooser, FLOAT[::1], INTEGER, rule, rule)
     return njit(signature, **IN_PLACE)(choice_of)
 
 
 @cache
 def _look(state: Any, arrivals: Any, requests: Any) -> Any:
-    view, rule = _view_type(state, arrivals, requests), _rule(state)
-    return njit(view(state, arrivals, requests, INTEGER, INTEGER, rule), cache=True, nogil=True)(view_of)
+    view, rule = _view_type(state), _rule(state)
+    return njit(view(state, arrivals, requests, INTEGER, INTEGER, rule, rule), cache=True, nogil=True)(
+        view_of
+    )
 
 
 @cache
 def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
     rule = _rule(state)
     return (
-        njit(INTEGER(state, arrivals, rule, rule, rule), **IN_PLACE)(next_request),
+        njit(INTEGER(state, arrivals, *[rule] * 4), **IN_PLACE)(next_request),
         _look(state, arrivals, requests),
-        njit(types.void(state, arrivals, INTEGER, INTEGER, rule, rule), **IN_PLACE)(send_request),
+        njit(types.void(state, arrivals, INTEGER, INTEGER, *[rule] * 4), **IN_PLACE)(send_request),
     )
 
 
@@ -145,8 +158,10 @@ def compile_policy(
 ) -> Callable[..., Any]:
     """A function (seed, until, stop_at, held, engine) that goes on with the replay; see `replay`. Raises as
     `bind`."""
+    for rule in rules:  # numba would not find in its cache what is compiled where it becomes a pointer
+        rule.compile((Handle(typeof(s)), INTEGER, FLOAT))
     loop = _loop(typeof(s), typeof(arrivals), typeof(requests))
-    bound, my = _bound(s, arrivals, requests, policy)
+    bound, my = _bound(s, requests, policy)
     return lambda *how: loop(s, arrivals, requests, bound, my, *rules, *how)
 
 
@@ -155,13 +170,13 @@ def compile_choice(
 ) -> Callable[[int, int], int]:
     """A function (seed, request) that says where the policy would send it now. Raises as `bind`."""
     choice = _choice(typeof(s), typeof(arrivals), typeof(requests))
-    bound, my = _bound(s, arrivals, requests, policy)
-    return lambda seed, r: int(choice(s, arrivals, requests, r, bound, my, seed, rules.settle))
+    bound, my = _bound(s, requests, policy)
+    return lambda seed, r: int(choice(s, arrivals, requests, r, bound, my, seed, rules.settle, rules.ask))
 
 
-def _bound(s: State, arrivals: Arrivals, requests: Requests, policy: Any) -> tuple[Any, Any]:
+def _bound(s: State, requests: Requests, policy: Any) -> tuple[Any, Any]:
     """A policy and its parameters as the loop takes them."""
-    chooser = _chooser(typeof(s), typeof(arrivals), typeof(requests))
+    chooser = _chooser(typeof(s), typeof(requests))
     params: Any = type(policy.my)
     return bind(policy.name, policy.choose, params, chooser), np.array(policy.my, dtype=np.float64)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated, own_index
 from agentctl.errors import AgentctlError, ConfigError, UsageError
-from agentctl.sim import scheduler, sglang
+from agentctl.sim import keeping, scheduler, sglang
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
@@ -69,21 +69,21 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
     """What happened, once everything has ended."""
     s, content = replay.s, replay.content
     jobs = s.jobs
-    has_gaps = jobs["done"] & (jobs["output"] > 1)
+    done = ~np.isnan(jobs["finish"])
     outcome = Outcome(
         workload=workload,
         pool_names=tuple(pool.name for pool in cluster.pools),
         pool_of_engine=np.repeat(np.arange(len(cluster.pools)), [pool.engines for pool in cluster.pools]),
-        done=jobs["done"].copy(),
-        engine=jobs["engine"].copy(),
+        done=done,
+        engine=jobs["engine"].astype(np.int64),
         arrival_s=jobs["arrival"].copy(),
         scheduled_s=jobs["scheduled"].copy(),
         first_token_s=jobs["first_token"].copy(),
         finish_s=jobs["finish"].copy(),
-        hit_tokens=jobs["hit"].copy(),
+        hit_tokens=jobs["hit"].astype(np.int64),
         computed_prefill_tokens=jobs["prefilled"].copy(),
-        preemptions=jobs["preemptions"].copy(),
-        itl_max_s=np.where(has_gaps, jobs["itl_max"], np.nan),
+        preemptions=jobs["preemptions"].astype(np.int64),
+        itl_max_s=np.where(done & (jobs["output"] > 1), jobs["itl_max"], np.nan),
     )
     if observed:
         session, prompt = workload.requests.session, workload.requests.prompt_tokens
@@ -131,7 +131,7 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
     s = make_state(make_limits(cluster), content, workload.requests, sight, own)
     # one signature for all runs: arrays that are contiguous and writable
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
-    world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster), policy, seed)
+    world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster, s), policy, seed)
     return Replay(content, *world, go_on=driven(*world))
 
 
@@ -223,16 +223,16 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
 
     def go_on(until: int, stop_at: int = -1, held: int = -1, engine: int = 0) -> bool:
         if held >= 0:
-            send(s, arrivals, held, engine, rules.finish, rules.settle)
+            send(s, arrivals, held, engine, *rules[1:])
         while s.counts[ENDED] < until:
-            r = advance(s, arrivals, *rules)
+            r = advance(s, arrivals, *rules[:3], rules.note)
             if r < 0:
                 return True
             if r == stop_at:
                 return False
-            view = look(s, arrivals, requests, r, seed, rules.settle)
+            view = look(s, arrivals, requests, r, seed, rules.settle, rules.ask)
             answer = ask(policy, view, requests, r, s.engines.size)
-            send(s, arrivals, r, answer, rules.finish, rules.settle)
+            send(s, arrivals, r, answer, *rules[1:])
         return False
 
     return go_on
@@ -259,10 +259,11 @@ def no_engine(policy: Policy, r: int, answer: int, n_engines: int) -> ConfigErro
     )
 
 
-def rules_of(cluster: Cluster) -> Rules:
-    """How the engines of this cluster work; all have one scheduler."""
+def rules_of(cluster: Cluster, s: State) -> Rules:
+    """How the engines of this cluster work, all with one scheduler, and its gateways."""
     module = sglang if cluster.pools[0].scheduler == "sglang" else scheduler
-    return Rules(module.start, module.finish, module.settle)
+    kept = (keeping.ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
+    return Rules(module.start, module.finish, module.settle, *kept)
 
 
 def common_block(cluster: Cluster) -> int:

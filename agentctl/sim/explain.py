@@ -86,7 +86,7 @@ def decisions(
             continue
         all_ended = base.go_on(n + 1, r, held, chosen)
         assert not all_ended, "a request that some engine can serve is placed once, in the order of arrivals"
-        view = look(base.s, base.arrivals, base.requests, r, seed, base.rules.settle)
+        view = look(base.s, base.arrivals, base.requests, r, seed, base.rules.settle, base.rules.ask)
         seen, costs = _copy(view), _costs(base, view, r)
         held, chosen = r, ask_policy(view, r)
         branches = _branches(other, outcome, r, chosen, fits[r], to_end)
@@ -215,7 +215,7 @@ class Fork:
         s = self.replay.s
         job, steps = s.jobs[r], STEPS
         all_ended = self.replay.go_on(int(s.counts[ENDED]) + steps, held=r, engine=e)
-        while not (all_ended or job["done"] or not (to_end or np.isnan(job["first_token"]))):
+        while not (all_ended or not np.isnan(job["finish"]) or not (to_end or np.isnan(job["first_token"]))):
             steps *= 2
             all_ended = self.replay.go_on(int(s.counts[ENDED]) + steps)
         is_void = s.counts[LOST_HOLDS] or s.counts[OUT_OF_KV] or s.router["lost_late"][0]

@@ -35,10 +35,10 @@ def look_up(s, e, r, most):
 def use_path(s, e, r, hit):
     """Use the first `hit` blocks of r's path and remember where the next one lies."""
     job = s.jobs[r]
-    left, at = hit, job.path_start
+    left, at = hit, np.int64(job.path_start)
     while left > 0:
         part = min(left, np.int64(s.path[at].length))
-        job.top = use(s, e, s.path[at].line, part, job.top)
+        job.top = use(s, e, s.path[at].line, part, np.int64(job.top))
         left -= part
         job.path_offset = part
         if part == s.path[at].length:
@@ -77,13 +77,13 @@ def name_blocks(s, e, r, full):
     """The first `full` blocks of r are full: those without content get theirs."""
     job = s.jobs[r]
     new = full - job.n_named
-    at, offset = job.path_at, np.int64(job.path_offset)
+    at, offset = np.int64(job.path_at), np.int64(job.path_offset)
     if new <= 0:
         return
     job.n_named = full
     while new > 0:
         part = min(new, s.path[at].length - offset)
-        job.top = cache_blocks(s, e, s.path[at].line, offset, offset + part, job.top)
+        job.top = cache_blocks(s, e, s.path[at].line, offset, offset + part, np.int64(job.top))
         new -= part
         offset += part
         if offset == s.path[at].length:
@@ -95,5 +95,5 @@ def name_blocks(s, e, r, full):
 @kernel
 def give_back(s, e, r):
     job = s.jobs[r]
-    release(s, e, job.top, job.n_blocks - job.n_named)
+    release(s, e, np.int64(job.top), job.n_blocks - job.n_named)
     job.top, job.n_blocks, job.n_named = NONE, 0, 0

@@ -15,19 +15,18 @@ import math
 
 import numpy as np
 
-from agentctl.sim.active import add_active, drop_active
 from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
 from agentctl.sim.jit import kernel
 from agentctl.sim.queue import enqueue, fits
-from agentctl.sim.router import believe, catch_up, publish, remember
+from agentctl.sim.router import believe, catch_up, publish
 from agentctl.sim.samples import sample
-from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS
-from agentctl.sim.state import ENDED
+from agentctl.sim.sight import SEES_HITS
+from agentctl.sim.state import ENDED, NONE
 from agentctl.sim.steps import cut
 
 
 @kernel
-def advance(s, arrivals, start, finish, settle):
+def advance(s, arrivals, start, finish, settle, note):
     """Go on to the next request that must be routed; returns it, or -1 when everything has ended."""
     while True:
         while next_time(arrivals) == arrivals.now[0]:
@@ -45,7 +44,7 @@ def advance(s, arrivals, start, finish, settle):
         if s.router[0].interval > 0:
             publish(s, now, settle)
         arrivals.now[0] = now
-        _finish_batches(s, arrivals, now, finish)
+        _finish_batches(s, arrivals, now, finish, note)
         if s.sampling[0].due == now:
             sample(s, now, True, settle)
         if s.router[0].interval > 0:
@@ -53,16 +52,16 @@ def advance(s, arrivals, start, finish, settle):
 
 
 @kernel
-def _finish_batches(s, arrivals, now, finish):
+def _finish_batches(s, arrivals, now, finish, note):
     """(1) Apply the batches that end now."""
     for e in range(s.engines.size):
         if s.ends_at[e] == now:
             for k in range(finish(s, e, now)):
                 job = s.jobs[s.ended[k]]
-                job.done, job.engine, job.finish = True, e, now
+                job.finish = now
                 s.routes[job.gateway, e].inflight_requests -= 1
-                if s.router[0].sees & SEES_ACTIVE:
-                    drop_active(s, s.ended[k], e)
+                if s.router[0].keeps:
+                    note(s, s.ended[k], now)
                 _end(s, arrivals, s.ended[k])
 
 
@@ -79,7 +78,7 @@ def _receive(s, arrivals, r):
     job.arrival = arrivals.now[0]
     has_arrived(arrivals, r)
     for e in range(s.engines.size):
-        if fits(s.limits[e], job.prompt, job.output):
+        if fits(s.limits[e], job):
             return True
     _end(s, arrivals, r)
     return False
@@ -94,16 +93,19 @@ def _start_idle(s, now, start):
 
 
 @kernel
-def send(s, arrivals, r, e, finish, settle):
+def send(s, arrivals, r, e, finish, settle, ask, note):
     """Put request r, which the router has looked at, into the queue of engine e."""
     job, now = s.jobs[r], arrivals.now[0]
     route = s.routes[job.gateway, e]
     s.last_chosen[job.gateway] = e
     catch_up(s, e, now, settle)
     if not s.router[0].sees & SEES_HITS:
-        believe(s, r, now, e, e + 1)
-    remember(s, r, e, now)
-    if not fits(s.limits[e], job.prompt, job.output):
+        believe(s, r, now, e, e + 1, ask)
+    job.engine = e
+    if s.router[0].keeps:
+        note(s, r, now)
+    if not fits(s.limits[e], job):
+        job.engine = NONE
         _end(s, arrivals, r)
         return
     job.dispatch_hit = route.hit_tokens
@@ -112,9 +114,7 @@ def send(s, arrivals, r, e, finish, settle):
     route.inflight_prefill_tokens += new
     route.sent_requests += 1
     route.sent_tokens += new
-    if s.router[0].sees & SEES_ACTIVE:
-        add_active(s, r, e)
-    enqueue(s, e, r, job.dispatch_hit)
+    enqueue(s, e, r, np.int64(job.dispatch_hit))
     cut(s, e)
     if s.ends_at[e] == now:
         finish(s, e, now)  # a step of a run ends now, and nothing with it

@@ -15,9 +15,9 @@ def is_decode(job):
 
 
 @kernel
-def fits(limits, prompt, output):
+def fits(limits, job):
     """Whether an engine with these limits can ever serve a request of this size."""
-    return prompt <= limits.most_prompt and prompt + output <= limits.most_tokens
+    return job.prompt <= limits.most_prompt and job.prompt + job.output <= limits.most_tokens
 
 
 @kernel
@@ -37,7 +37,7 @@ def wait_in(s, e, r):
     before, then = NONE, engine.first_waiting
     if limit.by_priority:
         while then != NONE and not _goes_before(s, r, then):
-            before, then = then, jobs[then].next_waiting
+            before, then = then, np.int64(jobs[then].next_waiting)
     elif job.preemptions == 0 or limit.is_sglang:
         before, then = engine.last_waiting, NONE
     job.next_waiting = then

@@ -13,22 +13,21 @@ import math
 
 import numpy as np
 
-from agentctl.sim.active import count_active
 from agentctl.sim.hashing import gateway_of
-from agentctl.sim.index import Index, expire, insert, match
 from agentctl.sim.jit import kernel
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS, SEES_UNPUBLISHED
 from agentctl.sim.view import View
 
 
 @kernel
-def look(s, arrivals, requests, r, seed, settle):
+def look(s, arrivals, requests, r, seed, settle, ask):
     """What the router sees for request r at this instant. Its arrays are the state's own, not copies."""
     now, job = arrivals.now[0], s.jobs[r]
-    number = _survey(s, r, now, seed, settle)
-    g, router = job.gateway, s.router[0]
+    number = _survey(s, r, now, seed, settle, ask)
+    g, router = np.int64(job.gateway), s.router[0]
     routes, fresh, seen = s.routes[g], s.engines, s.published[_row(s, number)]
     is_fresh = router.interval == 0
+    first, stop = int(np.int64(job.path_start)), int(np.int64(job.path_stop))
     published_at = now if is_fresh else number * router.interval if number >= 0 else -math.inf
     return View(
         now, seed, s.last_chosen[g],
@@ -39,14 +38,14 @@ def look(s, arrivals, requests, r, seed, settle):
         fresh.context_tokens if is_fresh else seen.context_tokens,
         fresh.kv_used_blocks if is_fresh else seen.kv_used_blocks,
         fresh.kv_total_blocks, routes.hit_tokens, routes.inflight_requests,
-        routes.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], job.prompt),
+        routes.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], np.int64(job.prompt)),
         routes.unpublished_requests, routes.unpublished_tokens, published_at, routes.active_blocks,
-        s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, job.path_start, job.path_stop,
+        s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, first, stop,
     )  # fmt: skip
 
 
 @kernel
-def _survey(s, r, now, seed, settle):
+def _survey(s, r, now, seed, settle, ask):
     """Bring what the policy asks for up to this instant; returns the number of the publish it sees."""
     router = s.router[0]
     g = gateway_of(seed, r, s.last_chosen.size)
@@ -63,9 +62,9 @@ def _survey(s, r, now, seed, settle):
     if router.interval > 0:
         number = min(math.floor((now - router.delay) / router.interval), router.next_publish - 1)
     if router.sees & SEES_HITS:
-        believe(s, r, now, np.int64(0), s.engines.size)
-    if router.sees & SEES_ACTIVE:
-        count_active(s, r, g)
+        believe(s, r, now, np.int64(0), s.engines.size, ask)
+    elif router.sees & SEES_ACTIVE:
+        ask(s, r, now)
     if router.sees & SEES_UNPUBLISHED and router.interval > 0:
         row = _row(s, number)
         for e in range(s.engines.size):
@@ -128,26 +127,14 @@ def publish(s, now, settle):
 
 
 @kernel
-def believe(s, r, now, first, stop):
+def believe(s, r, now, first, stop, ask):
     """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 as its gateway knows them; from an
     index of its own, on all engines."""
-    job, size = s.jobs[r], s.router[0].own_block
-    if size > 0:
-        index = Index(s.router, s.routes, s.places, s.segments, s.path)
-        expire(index, job.gateway, now)
-        match(index, job.gateway, job.own_start, job.own_stop, (job.prompt - 1) // size)
-    else:
+    if s.router[0].keeps:
+        ask(s, r, now)
+    if s.router[0].own_block == 0:
         _hear(s, now)
-        _match_known(s, r, job.gateway, first, stop)
-
-
-@kernel
-def remember(s, r, e, now):
-    """Request r goes to engine e: an index of its gateway's own believes that its prompt will be there."""
-    job, size = s.jobs[r], s.router[0].own_block
-    if size > 0:
-        index = Index(s.router, s.routes, s.places, s.segments, s.path)
-        insert(index, job.gateway, e, job.own_start, job.prompt // size, now)
+        _match_known(s, r, np.int64(s.jobs[r].gateway), first, stop)
 
 
 @kernel

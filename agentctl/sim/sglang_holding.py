@@ -46,7 +46,7 @@ def remember(s, e, r):
     node, there = insert(s, e, r, pages)
     _drop_pages(s, e, there - job.n_named)
     lock(s, e, node)
-    unlock(s, e, job.top)
+    unlock(s, e, np.int64(job.top))
     job.top, job.n_named = node, pages
 
 
@@ -55,5 +55,5 @@ def release(s, e, r):
     """Give back a request's own pages and leave the rest to eviction."""
     job = s.jobs[r]
     _drop_pages(s, e, job.n_blocks - job.n_named)
-    unlock(s, e, job.top)
+    unlock(s, e, np.int64(job.top))
     job.top, job.n_blocks, job.n_named = NONE, 0, 0

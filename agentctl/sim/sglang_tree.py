@@ -31,7 +31,7 @@ def match(s, e, r, n):
     NONE, 0 at the root. The node is split if it ends inside, and r's path stands at the next page.
     """
     job = s.jobs[r]
-    at, offset, there = job.path_start, np.int64(0), np.int64(0)
+    at, offset, there = np.int64(job.path_start), np.int64(0), np.int64(0)
     line, end = np.int64(NONE), np.int64(0)  # of the last page found, and its place in it plus 1
     while there < n:
         length = s.path[at].length
@@ -120,7 +120,7 @@ def _grow(s, e, r, x, left):
     nodes, job, top = s.nodes, s.jobs[r], x
     s.engines[e].n_free += left  # until somebody locks them
     while left > 0:
-        line, low = s.path[job.path_at].line, job.path_offset
+        line, low = s.path[job.path_at].line, np.int64(job.path_offset)
         part = min(left, s.path[job.path_at].length - low)
         y = _new_piece(s, e, line, low, low + part, x)
         s.lines[line, e].first_run, s.lines[line, e].held = y, low + part

@@ -97,6 +97,7 @@ ROUTER = _record(
     first_late="i8", n_late="i8",  # announcements under way, a ring
     lost_late="i8",  # ... for which there was no room (then the run is void)
     # the gateways' own indexes
+    keeps="?",  # whether gateways keep anything by themselves (agentctl.sim.keeping)
     own_block="i8",  # tokens per block; 0: the precise index is asked
     own_capacity="i8",  # blocks per engine
     own_ttl="f8",
@@ -141,30 +142,30 @@ SEGMENT = _record(
 )  # fmt: skip
 
 # A request and what became of it; counts are tokens unless named. What every batch needs of a request in it
-# stands first. A paragraph is one line of the processor's cache.
+# stands first. A paragraph is one line of the processor's cache: there may be millions of requests.
 JOB = _record(
-    prompt="i8", output="i8",
-    computed="i8",  # with KV
-    emitted="i8",  # output tokens so far
-    n_blocks="i8", n_named="i8",  # blocks taken; of these, with content
+    prompt="i4", output="i4",
+    computed="i4",  # with KV
+    emitted="i4",  # output tokens so far
+    n_blocks="i4", n_named="i4",  # blocks taken; of these, with content
+    path_at="i4", path_offset="i4",  # where its next block without content lies: range, and place in it
+    path_stop="i4",  # behind its last range in `path`
+    owed="i4",  # its part of the engine's pending prefill
+    top="i4",  # of its stack of holds; SGLang: the piece where its part of the tree ends
+    gateway="i2", engine="i2",  # engine: an outcome, as those below
     last_token="f8", itl_max="f8",  # s, when; the longest gap before one of its tokens but the first
 
-    path_at="i8", path_offset="i8",  # where its next block without content lies: range, and place in it
-    path_start="i8", path_stop="i8",  # its ranges in `path`
-    top="i8",  # of its stack of holds; SGLang: the piece where its part of the tree ends
-    owed="i8",  # its part of the engine's pending prefill
-    dispatch_hit="i8",  # by the router's index, when it was sent
-    prefilled="i8",  # an outcome, as those below
-
+    path_start="i4",
+    dispatch_hit="i4",  # by the router's index, when it was sent
+    next_waiting="i4", priority="i4",
     # the outcome; NaN, -1 and 0 stand for what a rejected request lacks
-    arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i8", preemptions="i8", engine="i8",
-    gateway="i8",
-
-    next_waiting="i8", priority="i8",
-    own_start="i8", own_stop="i8",  # its ranges in blocks of the gateways' own indexes
-    previous_active="i8", next_active="i8",
-    done="?",
-    unused="i8",
+    prefilled="i8", arrival="f8", scheduled="f8", first_token="f8", finish="f8", hit="i4",
+    preemptions="i4",
+)  # fmt: skip
+# What only some routers keep of a request.
+ASIDE = _record(
+    own_start="i4", own_stop="i4",  # its ranges in blocks of the gateways' own indexes
+    previous_active="i4", next_active="i4",  # in flight on the same engine
 )  # fmt: skip
 
 # Consecutive blocks of a line, cached by one request, with the same users (agentctl.sim.cache).
@@ -220,6 +221,7 @@ class State(NamedTuple):
     engines: NDArray  # ENGINE [engine]
     ends_at: NDArray[np.float64]  # [engine] when the batch or run in flight ends; infinite: idle
     jobs: NDArray  # JOB [request]
+    asides: NDArray  # ASIDE [request], or one where nobody asks
     running: NDArray[np.int64]  # [engine, place], in scheduling order
     planned: NDArray[np.int64]  # [engine, place] tokens of the batch in flight; 0: not in it
     runs: NDArray  # RUN [engine, slot]
@@ -292,7 +294,7 @@ def make_state(
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
     gateways' own the precise one is asked."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
-    engines = _by_cache_line(k, ENGINE)
+    engines = _by_cache_line(k, np.zeros(1, ENGINE))
     engines["batch_ended"] = -np.inf
     for name in ("first_waiting", "last_waiting", "first_news", "first_slot", "chunked"):
         engines[name] = NONE
@@ -303,8 +305,10 @@ def make_state(
     lines = np.zeros((content.n_lines, k), LINE)
     lines["first_run"], lines["news"] = NONE, NO_NEWS
     jobs, path = _make_jobs(content, requests), _ranges(content)
+    asides = np.zeros(jobs.size if own or sight.sees & SEES_ACTIVE else 1, ASIDE)
+    asides["previous_active"] = asides["next_active"] = NONE
     if own is not None:
-        jobs["own_start"], jobs["own_stop"] = (
+        asides["own_start"], asides["own_stop"] = (
             path.size + own.content.start[:-1],
             path.size + own.content.start[1:],
         )
@@ -315,8 +319,9 @@ def make_state(
     counts[FREE_HOLD] = NONE
     # untouched memory costs nothing: pieces and holds are written when they are used
     return State(
-        limits, _attributes(engines), np.full(k, np.inf), _attributes(jobs), np.full((k, seqs), NONE),
-        np.zeros((k, seqs), np.int64), _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
+        limits, _attributes(engines), np.full(k, np.inf), _attributes(jobs), _attributes(asides),
+        np.full((k, seqs), NONE), np.zeros((k, seqs), np.int64),
+        _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
         _attributes(np.zeros((k, blocks if has_trees else 0), PIECE)), _attributes(np.empty(n_holds, HOLD)),
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
@@ -326,23 +331,27 @@ def make_state(
 
 
 def _make_jobs(content: Content, requests: Requests) -> NDArray:
-    jobs = _by_cache_line(requests.arrival.size, JOB)
+    empty = np.zeros(1, JOB)
+    for name in ("top", "next_waiting", "engine"):
+        empty[name] = NONE
+    for name in ("arrival", "scheduled", "first_token", "finish"):
+        empty[name] = np.nan
+    jobs = _by_cache_line(requests.arrival.size, empty)
     jobs["prompt"], jobs["output"] = requests.prompt_tokens, requests.output_tokens
     jobs["priority"] = requests.priority
     jobs["path_start"] = jobs["path_at"] = content.start[:-1]
     jobs["path_stop"] = content.start[1:]
-    for name in ("top", "next_waiting", "engine", "previous_active", "next_active"):
-        jobs[name] = NONE
-    for name in ("arrival", "scheduled", "first_token", "finish"):
-        jobs[name] = np.nan
     return jobs
 
 
-def _by_cache_line(n: int, record: np.dtype) -> NDArray:
-    """Zeros whose first record begins where a line of the processor's cache does."""
-    memory = np.zeros(n * record.itemsize + CACHE_LINE, np.uint8)
+def _by_cache_line(n: int, record: NDArray) -> NDArray:
+    """Copies of a record, the first of which begins where a line of the processor's cache does."""
+    size = record.dtype.itemsize
+    memory = np.empty(n * size + CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % CACHE_LINE
-    return memory[begin : begin + n * record.itemsize].view(record)
+    records = memory[begin : begin + n * size]
+    records.reshape(n, size)[:] = record.view(np.uint8)
+    return records.view(record.dtype)
 
 
 def _ranges(content: Content) -> NDArray:
@@ -369,6 +378,7 @@ def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
 def _make_router(sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None) -> list[NDArray]:
     router, g = np.zeros(1, ROUTER), sight.gateways
     n_own_lines, n_segments = _set_own(router, own) if own else (0, 0)
+    router["keeps"] = own is not None or sight.sees & SEES_ACTIVE != 0
     router["sees"], router["index_delay"] = sight.sees, sight.index_delay_s
     router["interval"], router["delay"] = sight.metrics_interval_s, sight.metrics_delay_s
     n_published = 2

@@ -76,10 +76,10 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
             assert ends_at >= now
         check_books(s)
 
-    def finish_batches(s, arrivals, now, finish):
+    def finish_batches(s, arrivals, now, *rules):
         check_clock(now)
         assert now == arrivals.now[0] == min(s.ends_at.min(), REAL["next_time"](arrivals))
-        REAL["_finish_batches"](s, arrivals, now, finish)
+        REAL["_finish_batches"](s, arrivals, now, *rules)
         check_books(s)
 
     def look(s, arrivals, *who):

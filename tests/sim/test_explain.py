@@ -16,7 +16,6 @@ from agentctl.sim.explain import Fork, can_serve, chooser, decisions, eye
 QUIET = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 BOTH = st.one_of(cases(), cases(sglang=True))  # schedulers
 FIELDS = (
-    "done",
     "engine",
     "arrival",
     "scheduled",
@@ -59,7 +58,7 @@ def test_the_branch_of_the_chosen_engine_is_the_run_to_the_bit(case, policy, dat
     fork = Fork(base)
     assert not base.go_on(n + 1, r)
     view = eye(base.s, base.arrivals, base.requests)(
-        base.s, base.arrivals, base.requests, r, 0, base.rules.settle
+        base.s, base.arrivals, base.requests, r, 0, base.rules.settle, base.rules.ask
     )
     chosen = chooser(base)(view, r)
     for e in range(base.s.engines.size):  # traces of other branches must not stay in the copy
@@ -67,7 +66,7 @@ def test_the_branch_of_the_chosen_engine_is_the_run_to_the_bit(case, policy, dat
     fork.follow(r, chosen)
     fork.replay.go_on(n + 1)
     assert end(fork.replay) == end(whole)
-    assert chosen == whole.s.jobs["engine"][r] or not whole.s.jobs["done"][r]
+    assert chosen == whole.s.jobs["engine"][r] or np.isnan(whole.s.jobs["finish"][r])
     base.go_on(n + 1, held=r, engine=chosen)
     assert end(base) == end(whole), "the replay that was stopped and copied goes on as if it had not been"
 

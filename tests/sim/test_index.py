@@ -60,12 +60,12 @@ def content_of(paths: list[Path]) -> Content:
 
 
 def empty_index(params: IndexParams, paths: list[Path], n_gateways: int, n_engines: int):
-    """(the index, the records of the requests)"""
+    """(the index, what it keeps of requests)"""
     limits = make_limits(cluster_of([Limits(kv_blocks=10)] * n_engines))
     content = content_of(paths)
     requests = workload_of([Request(1, 1)] * len(paths), None).requests
     s = make_state(limits, content, requests, Sight(gateways=n_gateways), OwnIndex(params, B, content))
-    return Index(s.router, s.routes, s.places, s.segments, s.path), s.jobs
+    return Index(s.router, s.routes, s.places, s.segments, s.path), s.asides
 
 
 def names_of(path: Path) -> list[Block]:
@@ -103,7 +103,7 @@ def check(index: Index, g: int, e: int, judge: JudgeIndex) -> None:
 @settings(QUIET, max_examples=500)
 @given(st.data(), prompts(), index_params(), st.integers(1, 2), st.integers(1, 3))
 def test_segments_hold_and_match_what_single_blocks_do(data, asked, params, n_gateways, n_engines):
-    index, jobs = empty_index(params, [path for path, _ in asked], n_gateways, n_engines)
+    index, asides = empty_index(params, [path for path, _ in asked], n_gateways, n_engines)
     judges = [
         [JudgeIndex(IndexSettings(**vars(params))) for _ in range(n_engines)] for _ in range(n_gateways)
     ]
@@ -113,13 +113,13 @@ def test_segments_hold_and_match_what_single_blocks_do(data, asked, params, n_ga
         g, e = data.draw(st.integers(0, n_gateways - 1)), data.draw(st.integers(0, n_engines - 1))
         n_looked = max(n_blocks - data.draw(st.integers(0, 1)), 0)
         expire(index, g, now)
-        match(index, g, jobs[r].own_start, jobs[r].own_stop, n_looked)
+        match(index, g, asides[r].own_start, asides[r].own_stop, n_looked)
         for judge in judges[g]:
             judge.expire(now)
         blocks = names_of(path)[:n_blocks]
         hits = [B * n for n in matched_blocks(judges[g], blocks[:n_looked])]
         assert index.routes[g].hit_tokens.tolist() == hits
-        insert(index, g, e, jobs[r].own_start, n_blocks, now)
+        insert(index, g, e, asides[r].own_start, n_blocks, now)
         judges[g][e].insert(blocks, now)
         for engine, judge in enumerate(judges[g]):
             check(index, g, engine, judge)
