@@ -10,6 +10,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
+from agentctl.formats._containers import Line, unwrapped
+from agentctl.formats.base import Batch, Reading
+from agentctl.ingest.source import Chunk
+
 MAX_OPEN = 1 << 14
 MAX_OPEN_BYTES = 16 << 20
 _MAX_ENDED = 1 << 14
@@ -62,3 +66,28 @@ class Window(Generic[T]):
             if len(self._left) > _MAX_ENDED:
                 self._left.popitem(last=False)
             yield request
+
+
+class WindowedLog(Protocol[T]):
+    def read(self, chunk: Chunk, line: Line) -> None:
+        """Account for one line."""
+
+    def leaving(self, is_last: bool = False) -> Iterator[T]:
+        """Requests whose turn it is."""
+
+    def batch(self, requests: list[T]) -> Batch: ...
+
+    def warn(self) -> None:
+        """Say what the log left open."""
+
+
+def read_windowed(reading: Reading, log: WindowedLog[T]) -> Iterator[Batch]:
+    """A log of text line by line, and its requests as they leave."""
+    for chunk, lines in unwrapped(reading):
+        for line in lines:
+            log.read(chunk, line)
+        if requests := list(log.leaving()):
+            yield log.batch(requests)
+    if requests := list(log.leaving(is_last=True)):
+        yield log.batch(requests)
+    log.warn()

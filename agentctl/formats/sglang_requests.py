@@ -29,13 +29,13 @@ import msgspec
 
 from agentctl.formats import _sglang
 from agentctl.formats._cells import instant
-from agentctl.formats._containers import Line, unwrapped
+from agentctl.formats._containers import Line
 from agentctl.formats._local import LocalTime
 from agentctl.formats._repr import to_json
 from agentctl.formats._sglang import HEALTH_CHECK, MetaInfo, Request, Sent, prompt_of, unix_time
 from agentctl.formats._sglang_batches import event_of, is_batch
 from agentctl.formats._text import COLOUR
-from agentctl.formats._window import Window
+from agentctl.formats._window import Window, read_windowed
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, ValueDecoder
 from agentctl.ingest.source import Chunk
@@ -79,15 +79,7 @@ def recognises(sample: Sample) -> bool:
 
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
-    log = _Log(reading)
-    for chunk, lines in unwrapped(reading):
-        for line in lines:
-            log.read(chunk, line)
-        if requests := list(log.leaving()):
-            yield _sglang.batch(reading, None, requests)
-    if requests := list(log.leaving(is_last=True)):
-        yield _sglang.batch(reading, None, requests)
-    log.warn()
+    yield from read_windowed(reading, _Log(reading))
 
 
 class _Log:
@@ -213,6 +205,9 @@ class _Log:
                 self._n_unended += 1
                 request.status = None if self._are_ends_filtered() else "error"
             yield request
+
+    def batch(self, requests: list[Request]) -> Batch:
+        return _sglang.batch(self._reading, None, requests)
 
     def _are_ends_filtered(self) -> bool:
         return self._n_begun - self._n_ended > MAX_UNENDED_SHARE * self._n_begun

@@ -31,23 +31,20 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
+from agentctl.formats import _vllm_requests
 from agentctl.formats._cells import instant
-from agentctl.formats._columns import Columns
-from agentctl.formats._containers import Line, unwrapped
+from agentctl.formats._containers import Line
 from agentctl.formats._local import LocalTime
 from agentctl.formats._logged_prompt import Cut, Sent, parse_sent
-from agentctl.formats._names import bare_id
 from agentctl.formats._repr import without_strings
 from agentctl.formats._template import messages_of
 from agentctl.formats._text import COLOUR
-from agentctl.formats._token_chains import put_token_chains
 from agentctl.formats._vllm_gauges import gauges, is_gauge
-from agentctl.formats._window import Window
+from agentctl.formats._vllm_requests import Request
+from agentctl.formats._window import Window, read_windowed
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, ValueDecoder
 from agentctl.ingest.prompts import Prompt
@@ -98,40 +95,13 @@ class JsonLine(msgspec.Struct):
     message: str
 
 
-@dataclass(slots=True)
-class Request:
-    key: object
-    line: int
-    id: str
-    arrival_ns: int
-    service: str | None
-    max_tokens: int | None
-    prompt: Prompt | None
-    tokens: list[int] | None
-    size: int
-    has_ended: bool = False
-    end_ns: int | None = None
-    status: str | None = None
-    finish_reason: str | None = None
-    output_tokens: int | None = None
-    stream: bool | None = None
-
-
 def recognises(sample: Sample) -> bool:
     return _OURS.search(COLOUR.sub(b"", sample.text)) is not None
 
 
 def read(reading: Reading) -> Iterator[Batch]:
     reading.time_origin = "absolute"
-    log = _Log(reading)
-    for chunk, lines in unwrapped(reading):
-        for line in lines:
-            log.read(chunk, line)
-        if requests := list(log.window.leaving()):
-            yield log.batch(requests)
-    if requests := list(log.window.leaving(is_last=True)):
-        yield log.batch(requests)
-    log.warn()
+    yield from read_windowed(reading, _Log(reading))
 
 
 class _Log:
@@ -290,31 +260,11 @@ class _Log:
         self._n_unbegun += 1
         return None
 
-    def batch(self, requests: list[Request]) -> Batch:
-        columns = Columns(self._reading, None, np.array([r.line for r in requests], dtype=np.int64))
-        columns.arrival([r.arrival_ns for r in requests], "time", "ns")
-        lasted = [None if r.end_ns is None else max(r.end_ns - r.arrival_ns, 0) / 1e9 for r in requests]
-        columns.seconds("e2e_s", lasted, "time")
-        columns.text("request_id", [r.id for r in requests])
-        columns.text("join_id", [bare_id(r.id) for r in requests])
-        columns.text("instance", [r.service for r in requests])
-        columns.text("finish_reason", [r.finish_reason for r in requests])
-        columns.tokens("max_tokens", [r.max_tokens for r in requests], "max_tokens")
-        columns.tokens("output_tokens", [r.output_tokens for r in requests], "output_token_ids")
-        columns.put("stream", [r.stream for r in requests])
-        columns.put("status", [self._status(r) for r in requests])
-        self._put_prompts(columns, requests)
-        return columns.batch()
+    def leaving(self, is_last: bool = False) -> Iterator[Request]:
+        return self.window.leaving(is_last)
 
-    def _put_prompts(self, columns: Columns, requests: list[Request]) -> None:
-        if any(r.tokens for r in requests):
-            columns.tokens(
-                "prompt_tokens", [r.tokens and len(r.tokens) for r in requests], "prompt_token_ids"
-            )
-            groups = [r.prompt.group if r.prompt else None for r in requests]
-            put_token_chains(self._reading, columns, [r.tokens for r in requests], groups)
-        if any(r.prompt for r in requests):
-            columns.prompts([r.prompt for r in requests])
+    def batch(self, requests: list[Request]) -> Batch:
+        return _vllm_requests.batch(self._reading, requests, [self._status(one) for one in requests])
 
     def _status(self, request: Request) -> str | None:
         if request.has_ended:

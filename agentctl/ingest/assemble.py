@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from agentctl.errors import InputError, UsageError
 from agentctl.ingest.blocks import BlockSizes
 from agentctl.ingest.clocks import early_quotes
+from agentctl.ingest.duplicates import count_equal, drop_duplicates
 from agentctl.ingest.grouping import Grouping, group
 from agentctl.ingest.growth import shrinking_prompts
 from agentctl.ingest.hashing import DEFAULT_BLOCK_TOKENS
@@ -66,7 +67,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     if rows.time_origin == "session":
         rows.start_sessions(options.session_rate_per_min, options.seed)
     rows.sort()
-    dropped, suffix = _duplicates(rows, options)
+    dropped, suffix = drop_duplicates(rows, options)
     block_tokens = _block_tokens(rows, options)
     conflicts = count_conflicts(trie.hash)
     trie.drop_table()
@@ -99,7 +100,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
-    if n_equal := _count_equal(rows, tree.tips):
+    if n_equal := count_equal(rows, tree.tips):
         say = "record equals" if n_equal == 1 else "records equal"
         warnings.append(
             f"{n_equal:,} {say} an earlier one in arrival, lengths and blocks; without request ids in the "
@@ -129,49 +130,6 @@ def _ends(arrival_ns: NDArray[np.int64], e2e_s: NDArray[np.float64]) -> NDArray[
     known = ~np.isnan(e2e_s)
     lasts = np.rint(np.where(known, e2e_s, 0.0) * _NS).astype(np.int64)
     return np.where(known, (arrival_ns + lasts) / _NS, np.nan)
-
-
-def _duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int], dict[int, str]]:
-    """Drop later rows of a request id that came before, or name them apart (`id#2`).
-
-    A row without an end gives way to one that has it: a log was rotated while the request ran.
-    """
-    codes, _ = rows.codes("request_id")
-    occurrence = _occurrences(codes)
-    again = occurrence > 1
-    if not again.any():
-        return {}, {}
-    if options.duplicates == "keep":
-        return {}, {int(row): f"#{occurrence[row]}" for row in np.flatnonzero(again)}
-    has_ended = ~np.isnan(rows.floats("e2e_s"))
-    ends_elsewhere = ~has_ended & (codes >= 0) & np.isin(codes, codes[has_ended])
-    again = ends_elsewhere | (_occurrences(np.where(ends_elsewhere, -1, codes)) > 1)
-    rows.keep(~again)
-    return {"duplicate_request_id": int(again.sum())}, {}
-
-
-def _count_equal(rows: Rows, tips: NDArray[np.uint32]) -> int:
-    """Rows without a request id that repeat another in everything that matters here."""
-    nameless = rows.codes("request_id")[0] < 0
-    columns = (rows.arrival_ns, rows.ints("prompt_tokens"), rows.ints("output_tokens"), tips)
-    keys = [column[nameless].astype(np.int64) for column in columns]
-    order = np.lexsort(keys)
-    equal = np.ones(max(order.size - 1, 0), dtype=np.bool_)
-    for key in keys:
-        equal &= np.diff(key[order]) == 0
-    return int(np.count_nonzero(equal))
-
-
-def _occurrences(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each row's code has occurred up to it (1 for the first, and for code -1)."""
-    result = np.ones(codes.size, dtype=np.int64)
-    by_code = np.argsort(codes, kind="stable")
-    ordered = codes[by_code]
-    starts = np.flatnonzero(np.diff(ordered, prepend=np.int64(-2)))
-    lengths = np.diff(np.append(starts, codes.size))
-    counts = np.arange(codes.size) - np.repeat(starts, lengths) + 1
-    result[by_code] = np.where(ordered < 0, 1, counts)
-    return result
 
 
 def _block_tokens(rows: Rows, options: IngestOptions) -> int | None:

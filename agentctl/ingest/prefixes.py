@@ -65,11 +65,11 @@ class Prefixes:
         self._words = np.zeros(WORDS + LANES, dtype=np.uint64)  # scratch: a block and the hash before it
         self._mark = b'"' + os.urandom(_TOKEN_BYTES).hex().encode() + b" "  # no log can hold it
         self._any_mark = re.compile(re.escape(self._mark) + rb'(\d+) (\d+)",?')
-        self._data = np.empty(0, dtype=np.uint8)
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
+        self._data = np.empty(0, dtype=np.uint8)
         self._n = 1
         self._hash = np.zeros((1 << 8, LANES), dtype=np.uint64)
         self._facts = np.zeros((1 << 8, 6), dtype=np.int32)
