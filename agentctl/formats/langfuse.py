@@ -24,19 +24,18 @@ Pitfalls:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from agentctl.formats import _cells
 from agentctl.formats._columns import Columns
 from agentctl.formats._dates import between, dates
 from agentctl.formats._failures import http_status_in, status_of_http
+from agentctl.formats._langfuse_usage import buckets_of, put_tokens
 from agentctl.formats._messages import Prompts, answer_of, without_tool_messages
 from agentctl.formats._parameters import parameters
-from agentctl.formats._usage import InputCounts, Usage
+from agentctl.formats._usage import InputCounts
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, LineDecoder, ValueDecoder
 from agentctl.ingest.source import Chunk
@@ -199,7 +198,8 @@ def _batch(
     columns.seconds("e2e_s", between(start, end), "$.endTime", per_second=1e9)
     columns.seconds("ttft_s", between(start, first), "$.completionStartTime", per_second=1e9)
     columns.put("stream", [True if at is not None else None for at in first])
-    _put_tokens(columns, columns.parse(_usage, [row.usageDetails for row in rows], "$.usageDetails"), counts)
+    buckets = columns.parse(buckets_of, [row.usageDetails for row in rows], "$.usageDetails")
+    put_tokens(columns, buckets, counts)
     limits = [parameters(bytes(row.modelParameters)).limit for row in rows]
     columns.tokens("max_tokens", limits, "$.modelParameters")
     columns.text("request_id", [row.id for row in rows])
@@ -215,73 +215,6 @@ def _batch(
     ]
     columns.prompts([prompt and without_tool_messages(prompt) for prompt in sent])
     return columns.batch()
-
-
-class _Buckets(NamedTuple):
-    usage: Usage
-    output: int | None
-    reasoning: int | None
-
-
-def _usage(details: dict[str, Any] | None) -> _Buckets:
-    """The buckets of one generation, by the names that SDKs give them."""
-    counts = {name: _cells.whole(value) for name, value in (details or {}).items()}
-    sums: dict[str, int] = {}
-    for name, count in counts.items():
-        if count is not None and (kind := _bucket(name)):
-            sums[kind] = sums.get(kind, 0) + count
-    output, reasoning = sums.get("output"), sums.get("reasoning")
-    parts = sorted(name for name in counts if _bucket(name) in ("cached", "written", "other"))
-    usage = Usage(
-        sums.get("input"),
-        output,
-        sums.get("cached"),
-        sums.get("written"),
-        sums.get("other", 0),
-        sums.get("total"),
-        ",".join(parts),  # SDKs have names of their own
-    )
-    return _Buckets(usage, output, reasoning)
-
-
-@lru_cache(maxsize=1024)
-def _bucket(name: str) -> str | None:
-    """Which part of the usage a key names."""
-    if name in _EXACT:
-        return _EXACT[name]
-    if "cache" in name:
-        return "written" if "creation" in name or "write" in name else "cached"
-    if "reasoning" in name:
-        return "reasoning"
-    return "other" if name.startswith("input_") else None
-
-
-_EXACT = {
-    "input": "input", "input_tokens": "input", "prompt_tokens": "input", "promptTokens": "input",
-    "output": "output", "output_tokens": "output", "completion_tokens": "output",
-    "completionTokens": "output", "total": "total", "total_tokens": "total", "totalTokens": "total",
-}  # fmt: skip
-
-
-def _put_tokens(columns: Columns, buckets: list[_Buckets | None], counts: InputCounts) -> None:
-    known = [bucket or _Buckets(Usage(None, None), None, None) for bucket in buckets]
-    usages = [bucket.usage for bucket in known]
-    prompts = counts.whole_prompts(usages)
-    columns.tokens("prompt_tokens", prompts, "$.usageDetails.input")
-    columns.tokens("cached_tokens", [usage.cached for usage in usages], "$.usageDetails")
-    columns.tokens("cache_write_tokens", [usage.written for usage in usages], "$.usageDetails")
-    columns.tokens("reasoning_tokens", [bucket.reasoning for bucket in known], "$.usageDetails")
-    outputs = [_whole_output(bucket, prompt) for bucket, prompt in zip(known, prompts, strict=True)]
-    columns.tokens("output_tokens", outputs, "$.usageDetails.output")
-
-
-def _whole_output(bucket: _Buckets, prompt: int | None) -> int | None:
-    """Reasoning is a bucket of its own, too, unless the total says that it is in the output."""
-    output, reasoning = bucket.output, bucket.reasoning or 0
-    if output is None or output < 0 or reasoning <= 0:
-        return output
-    is_inside = prompt is not None and bucket.usage.total == prompt + output and reasoning <= output
-    return output if is_inside else output + reasoning
 
 
 def _put_status(columns: Columns, rows: list[Observation]) -> None:

@@ -32,6 +32,7 @@ from agentctl.formats._cells import NS_PER, Instant, decimal, instant, nanosecon
 from agentctl.formats._columns import Columns
 from agentctl.formats._csv import read_csv
 from agentctl.formats._failures import status_of_error, status_of_http
+from agentctl.formats._litellm_metadata import DETAILS, ErrorInformation, Metadata, detail
 from agentctl.formats._litellm_text import json_text, sent_and_answered
 from agentctl.formats._text import address
 from agentctl.formats.base import Batch, Reading, Sample
@@ -86,32 +87,6 @@ class Row(msgspec.Struct):
     messages: msgspec.Raw = _NULL
     proxy_server_request: msgspec.Raw = _NULL
     response: msgspec.Raw = _NULL
-
-
-class Details(msgspec.Struct):
-    cached_tokens: Any = None
-    reasoning_tokens: Any = None
-
-
-class Usage(msgspec.Struct):
-    prompt_tokens_details: Details | None = None
-    completion_tokens_details: Details | None = None
-    cache_read_input_tokens: Any = None
-    cache_creation_input_tokens: Any = None
-
-
-class ErrorInformation(msgspec.Struct):
-    error_code: Any = None
-    error_class: Any = None
-
-
-class Metadata(msgspec.Struct):
-    user_api_key_team_alias: str | None = None
-    user_api_key_team_id: str | None = None
-    user_api_key_alias: str | None = None
-    usage_object: Usage | None = None
-    additional_usage_values: Usage | None = None
-    error_information: ErrorInformation | None = None
 
 
 _metadata = ValueDecoder(Metadata | None)
@@ -209,29 +184,10 @@ def _put_tokens(
     unknown = [state in _FAILED and not n for n, state in zip(prompt, status, strict=True)]
     columns.tokens("prompt_tokens", [n or None for n in prompt], "prompt_tokens")
     columns.tokens("output_tokens", _unless(unknown, output), "completion_tokens")
-    for name, paths in _DETAILS.items():
+    for name, paths in DETAILS.items():
         place = f"metadata.{paths[-1]}"
-        counts = columns.parse(whole, _unless(unknown, [_detail(one, paths) for one in metadata]), place)
+        counts = columns.parse(whole, _unless(unknown, [detail(one, paths) for one in metadata]), place)
         columns.tokens(name, counts, place)
-
-
-_DETAILS = {
-    "cached_tokens": ("cache_read_input_tokens", "prompt_tokens_details.cached_tokens"),
-    "cache_write_tokens": ("cache_creation_input_tokens",),
-    "reasoning_tokens": ("completion_tokens_details.reasoning_tokens",),
-}
-
-
-def _detail(metadata: Metadata, paths: tuple[str, ...]) -> Any:
-    """The first of some counts that is known."""
-    for usage in (metadata.additional_usage_values, metadata.usage_object):
-        for path in paths:
-            value: Any = usage
-            for key in path.split("."):
-                value = getattr(value, key, None)
-            if value is not None:
-                return value
-    return None
 
 
 def _unless(unknown: list[bool], values: list[Any]) -> list[Any]:
