@@ -14,6 +14,9 @@ from typing import Any
 from numba import njit
 
 from agentctl.sim.lean import KernelCompiler
+from agentctl.start_up import import_numba_without_scipy
+
+import_numba_without_scipy()
 
 # A kernel that only changes arrays in place needs no reference counts. They cost more than the work: every
 # array of a tuple is counted up and down in every call. Not for functions that return or make arrays.
