@@ -19,6 +19,7 @@ from numba.core.errors import NumbaError
 
 from agentctl.errors import AgentctlError, ConfigError
 from agentctl.sim.jit import INTERNAL
+from agentctl.sim.lean import KernelCompiler
 from agentctl.toml import suggestion
 
 OURS = str(Path(__file__).parents[1])
@@ -41,7 +42,7 @@ def bind(name: str, choose: Any, params: Any, signature: Any) -> Any:
     options = {**choose.targetoptions, **INTERNAL}
     if not is_ours(choose):
         options["boundscheck"] = options.get("boundscheck") is not False  # an error and no crash
-    inner: Any = jit(**options)(choose.py_func)
+    inner: Any = jit(**options, pipeline_class=KernelCompiler)(choose.py_func)
     space = {"int64": np.int64, "choose": inner, "params": params, "__name__": choose.py_func.__module__}
     exec(compile(text, code.co_filename, "exec"), space)
     options = {"nogil": True, "no_cpython_wrapper": True, "cache": choose.stats.cache_path is not None}

@@ -11,7 +11,7 @@ import hashlib
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
@@ -51,23 +51,23 @@ def _load_field(context: Any, builder: Any, handle: Handle, value: Any, field: s
     return impl_ret_borrowed(context, builder, record.types[number], loaded)
 
 
-def handle_of(record):  # type: ignore[no-untyped-def]
-    """The tuple itself in plain Python; in compiled code its handle."""
-    return record
-
-
-@overload(handle_of, inline="always")  # the place is one of the caller
-def _handle_of(record):  # type: ignore[no-untyped-def]
-    return lambda record: _address(record)  # type: ignore[call-arg]
-
-
 @intrinsic
 def _address(typing_context, record):  # type: ignore[no-untyped-def]
+    """The place is one of the caller's: an intrinsic is a part of it."""
+
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         place = cgutils.alloca_once_value(builder, arguments[0])
         return builder.bitcast(place, ir.IntType(8).as_pointer())
 
     return Handle(record)(record), code
+
+
+def _itself(record: Any) -> Any:
+    return record
+
+
+# A tuple's handle in compiled code; where nothing is compiled the tuple itself.
+handle_of: Any = _itself if config.DISABLE_JIT else _address  # type: ignore[attr-defined]
 
 
 def keep(value):  # type: ignore[no-untyped-def]
