@@ -1,20 +1,22 @@
 """Transfers that share a KV tier: who moves how fast, and what ends next.
 
-The tier is a processor of capacity 1 and each transfer is work for it: bytes / bandwidth of its direction,
-the seconds that it would take alone. Loads and stores share it alike. An engine's link passes at most `share`
-of the tier, its loads and stores together. Between two events every transfer has a constant share, the max-min
-fair one (Bertsekas & Gallager, Data Networks, 6.5.2): as much as any other, unless its engine's link is
-full, which its engine's transfers then divide equally. With n_e transfers of engine e:
+The tier is a processor of capacity 1 and each transfer is work for it: bytes / bandwidth of its
+direction, the seconds that it would take alone. Loads and stores share it alike. An engine's link passes
+at most `share` of the tier, its loads and stores together. Between two events every transfer has a
+constant share, the max-min fair one (Bertsekas & Gallager, Data Networks, 6.5.2): as much as any other,
+unless its engine's link is full, which its engine's transfers then divide equally. With n_e transfers of
+engine e:
 
     share of one transfer = min(level, share / n_e),   sum over engines of min(n_e * level, share) = 1,
 
-or every link is full. So the tier is never above its capacity, and below it only when every link in use is
-full. One engine alone, or share = 1, is egalitarian processor sharing. A tier whose directions do not disturb
-each other is two of these.
+or every link is full. So the tier is never above its capacity, and below it only when every link in use
+is full. One engine alone, or share = 1, is egalitarian processor sharing. A tier whose directions do not
+disturb each other is two of these.
 
 The latency of a transfer passes first and takes nothing from others. All links are alike, so the level
-follows from how many engines have how many transfers: an event costs O(transfers on the tier), whatever the
-size of the cluster. Transfers that are due at one instant end by slot, the lowest first. Everything is modified in place.
+follows from how many engines have how many transfers: an event costs O(transfers on the tier), whatever
+the size of the cluster. Transfers that are due at one instant end by slot, the lowest first. Everything
+is modified in place.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A KV tier's bandwidth, shared: progressive filling, written to be read.
 
 Numbers may be floats or, for an answer without rounding, fractions. Work is in seconds of the whole tier
-(bytes / bandwidth of the direction). Every transfer crosses two resources: the tier, of capacity 1, and its engine's
-link, of capacity `share`. All shares grow together; when a resource is full, those that cross it stop growing
-(Bertsekas & Gallager, Data Networks, 6.5.2). Between two events shares are constant.
+(bytes / bandwidth of the direction). Every transfer crosses two resources: the tier, of capacity 1, and
+its engine's link, of capacity `share`. All shares grow together; when a resource is full, those that
+cross it stop growing (Bertsekas & Gallager, Data Networks, 6.5.2). Between two events shares are
+constant.
 """
 
 from __future__ import annotations
