@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentctl import __version__
-from agentctl.calibrate_sections import sections_of
+from agentctl.calibrate_sections import foreign, sections_of
 from agentctl.errors import ConfigError, InputError, UsageError
 from agentctl.estimators.batch_model import BatchModel, fit_batch_model
 from agentctl.estimators.batch_terms import MODELS, OPTIONAL, batch_time_of, values_of
@@ -77,7 +77,7 @@ def calibrate_steps(
     known = values_of(prior.batch_time, _prior_names(model)) if prior else {}
     known = {name: value for name, value in known.items() if value > 0}
     fitted = fit_batch_model(log.steps, model, terms, known)
-    why = _why_no_profile(fitted)
+    why = _why_no_profile(fitted, known)
     tables = None if why else profile_tables(fitted, log, engine or Engine(), prior)
     document = _document(fitted, log, tables)
     return Calibration(document, sections_of(fitted, log, known), fitted, tables, why)
@@ -89,17 +89,26 @@ def _prior_names(model: str) -> tuple[str, ...]:
     return (*MODELS[model], *(OPTIONAL if model == "hinge" else ())) if model in MODELS else ()
 
 
-def _why_no_profile(fitted: BatchModel) -> InputError | UsageError | None:
+def _why_no_profile(fitted: BatchModel, prior: Mapping[str, float]) -> InputError | UsageError | None:
     if fitted.model == "legacy":
         return UsageError(
             "the six-term legacy model is never simulated, and no profile holds it",
             hint="--model hinge or --model eq9",
         )
+    filled = [name for name, known in fitted.coefficients.items() if known.status == "prior"]
+    refused = [name for name in fitted.missing if name in prior]
+    if refused or (filled and foreign(fitted, prior)):
+        differs = ", ".join(foreign(fitted, prior)) or f"{', '.join(refused)} cannot be what it says"
+        return UsageError(
+            f"is of another engine than these steps ({differs}), and {', '.join(refused or filled)} would "
+            "come from it alone",
+            place="--prior",
+            expected="a profile of this model on this GPU",
+            hint="agentctl calibrate prior --model config.json --gpu NAME makes one",
+        )
     if fitted.missing:
-        name = fitted.missing[0]
         return InputError(
-            f"the steps do not show {', '.join(fitted.missing)} ({fitted.coefficients[name].status}), "
-            "and a profile needs them",
+            f"the steps do not show {_in_words(fitted)}, and a profile needs them",
             hint="add logs with prefill of several lengths and decodes of several contexts, "
             "or fill in from another profile with --prior P",
         )
@@ -107,6 +116,14 @@ def _why_no_profile(fitted: BatchModel) -> InputError | UsageError | None:
     if any(value is not None and not math.isfinite(value) for value in values):
         return InputError("the fit did not converge to finite coefficients")
     return None
+
+
+def _in_words(fitted: BatchModel) -> str:
+    """Missing coefficients, those of one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for name in fitted.missing:
+        reasons.setdefault(fitted.coefficients[name].status, []).append(name)
+    return ", ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
 
 
 def profile_tables(fitted: BatchModel, log: StepLog, engine: Engine, prior: Profile | None) -> dict[str, Any]:

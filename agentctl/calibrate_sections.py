@@ -16,6 +16,7 @@ from agentctl.present import Curve, Fact, Figure, Section, Table, Value
 MOST_POINTS = 700  # of a kind in the figure
 POOR = 0.10  # held-out error from which the reader is warned
 FOREIGN = 3.0  # a coefficient that many times its prior, or as much smaller, is another engine's
+FOREIGN_HOST = 20.0  # of those that the host decides: of a small model 16 times what its data sheet says
 SHAKY = 30.0  # condition from which coefficients trade off
 FEW = 30  # steps of a kind below which its error says little
 NANO = 1e9
@@ -44,7 +45,7 @@ def _verdict(fitted: BatchModel, log: StepLog, prior: Mapping[str, float]) -> Se
     )
     return Section(
         "fit", "How long a step takes", sentence, facts=facts, figures=(_residuals(fitted),),
-        warnings=(*_warnings(fitted, log), *_foreign(fitted, prior)),
+        warnings=(*_warnings(fitted, log), *_of_prior(fitted, prior)),
     )  # fmt: skip
 
 
@@ -63,6 +64,12 @@ def _warnings(fitted: BatchModel, log: StepLog) -> list[str]:
         warnings.append(
             "coefficients trade off: their sum is known better than each; vary lengths and batch sizes"
         )
+    free = [name for name in ("b_prefill", "b_token", "b_context") if fitted.values.get(name) == 0]
+    if free:
+        warnings.append(
+            f"{', '.join(free)} came out 0: a simulation takes such work for free; check that the column of "
+            "durations is the step's own"
+        )
     few = [name for name, rows in fitted.kinds.items() if rows < FEW]
     if few and not fitted.missing:
         warnings.append(f"fewer than {FEW} steps are {' or '.join(few)}: errors there are not established")
@@ -74,14 +81,22 @@ def _warnings(fitted: BatchModel, log: StepLog) -> list[str]:
     return warnings
 
 
-def _foreign(fitted: BatchModel, prior: Mapping[str, float]) -> list[str]:
-    """A prior of another engine is found out where the steps speak, and fills in where they do not."""
-    far = [
+def foreign(fitted: BatchModel, prior: Mapping[str, float]) -> list[str]:
+    """Coefficients by which the prior is of another engine, in words: found where the steps speak."""
+    return [
         f"{name} ({known.value / prior[name]:.2g} times the prior's)"
         for name, known in fitted.coefficients.items()
         if known.status == "ok" and known.value and prior.get(name)
-        if not 1 / FOREIGN < known.value / prior[name] < FOREIGN
+        if not 1 / FOREIGN < known.value / prior[name] < _most_times(name)
     ]
+
+
+def _most_times(name: str) -> float:
+    return FOREIGN_HOST if name in ("b_decode", "h0", "h_seq") else FOREIGN
+
+
+def _of_prior(fitted: BatchModel, prior: Mapping[str, float]) -> list[str]:
+    far = foreign(fitted, prior)
     return [f"the prior is of another kind of engine: {', '.join(far)}"] if far else []
 
 

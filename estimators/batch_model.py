@@ -90,6 +90,9 @@ def fit_batch_model(
     is_stall = judge.stalls(steps, first)
     calm = steps.at(~is_stall)
     names, tried = _choose(calm, core, model, terms, prior)
+    if names != core:  # steps that a simpler model cannot explain are no stalls
+        is_stall = judge.stalls(steps, fit(steps, names, prior))
+        calm = steps.at(~is_stall)
     names, more = _drop_inseparable(calm, names, prior)
     gone |= more
     fitted = fit(calm, names, prior)

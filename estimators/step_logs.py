@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agentctl.errors import InputError
+from agentctl.errors import InputError, UsageError
 from agentctl.estimators import step_kernels, step_rows, step_sglang
 from agentctl.estimators.step_rows import Rows
 from agentctl.estimators.steps import MIN_ROWS, Steps, checked, joined
@@ -49,7 +49,7 @@ def read_step_logs(
     parts: list[Steps] = []
     formats: list[str] = []
     notes: list[str] = []
-    aside = {"warm-up": 0, "waited for a core": 0}
+    aside = {"warm-up": 0, "waited for a core": 0, "computed nothing": 0}
     n_read = 0
     for path in paths:
         rows = _read(path, n_layers, renamed or {}, inputs)
@@ -72,8 +72,10 @@ def _read(path: Path, n_layers: int | None, renamed: Mapping[str, str], inputs: 
         return step_kernels.read_kernels(path, n_layers)
     if path.is_dir():
         raise InputError(
-            "is a folder without " + ", ".join(step_kernels.FILES), place=path.name, expected="step logs"
-        )
+            "is a folder without " + ", ".join(step_kernels.FILES), place=path.name,
+            expected="step logs, or a folder of kernel tables",
+            hint=f"name the logs in it: {path.name}/*.jsonl",
+        )  # fmt: skip
     text = _text(path, inputs)
     name = path.name
     if text.lstrip()[:1] == b"{":
@@ -87,6 +89,7 @@ def _read(path: Path, n_layers: int | None, renamed: Mapping[str, str], inputs: 
         raise InputError(
             "holds no steps", place=name,
             expected="JSON lines, CSV with a header, SGLang's batch lines, or a folder of kernel tables",
+            hint="agentctl calibrate steps --help; how to record them: docs/calibrate_steps.md",
         )  # fmt: skip
     return step_rows.from_columns(step_rows.csv_columns(text, name, renamed), name, "named columns")
 
@@ -94,7 +97,10 @@ def _read(path: Path, n_layers: int | None, renamed: Mapping[str, str], inputs: 
 def _text(path: Path, inputs: dict[str, str]) -> bytes:
     source = Source(str(path))
     text = source.document()
-    inputs[path.name] = source.finish()[0]
+    digest = source.finish()[0]
+    if digest in inputs.values():
+        raise UsageError("is given twice", place=path.name, expected="every log once")
+    inputs[path.name if path.name not in inputs else str(path)] = digest
     return text
 
 
@@ -133,4 +139,6 @@ def _steady(rows: Rows, warm_up: int | None, max_wait: float, aside: dict[str, i
     waited = is_warm & (rows.wait_s > max_wait * rows.steps.seconds)
     aside["warm-up"] += int((~is_warm).sum())
     aside["waited for a core"] += int(waited.sum())
-    return is_warm & ~waited
+    is_empty = is_warm & ~waited & (rows.steps.tokens == 0)
+    aside["computed nothing"] += int(is_empty.sum())
+    return is_warm & ~waited & ~is_empty

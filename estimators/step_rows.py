@@ -16,7 +16,7 @@ as the latency-aware routing paper's engine logs them.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ import polars as pl
 
 from agentctl.errors import InputError
 from agentctl.estimators.steps import Floats, Steps, composed, even_pairs, steps_of
+from agentctl.toml import suggestion
 
 STEPS_SCHEMA = "agentctl/steps/1"
 UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
@@ -70,14 +71,14 @@ def json_rows(text: bytes, name: str) -> list[dict[str, Any]]:
             continue
         try:
             rows.append(decode(line))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             last = not text.endswith(b"\n") and number == text.count(b"\n") + 1
             hint = "the file was cut off while it was written: copy it again, or delete its last line"
             raise InputError(
                 "is no JSON object",
                 place=f"{name}:{number}",
                 expected="one JSON object a line",
-                hint=hint if last else None,
+                hint=hint if last else "NaN and Infinity are no JSON: write null for what is unknown",
             ) from error
     return rows
 
@@ -92,11 +93,20 @@ def csv_columns(text: bytes, name: str, renamed: Mapping[str, str]) -> dict[str,
             place=name,
             hint="it may have been cut off: copy it again, or delete its last line",
         ) from error
+    _check_renamed(frame.columns, renamed, name)
     return {
         renamed.get(column, column): _cells(frame[column], f"{name}: column {column}")
         for column in frame.columns
         if column in known_names() | set(renamed)
     }
+
+
+def _check_renamed(present: Collection[str], renamed: Mapping[str, str], name: str) -> None:
+    for column in renamed:
+        if column not in present:
+            raise InputError(
+                f"has no column {column!r}", place=name, hint=f"--map: {suggestion(column, present)}"
+            )
 
 
 def _cells(cells: pl.Series, place: str) -> Floats:
@@ -118,7 +128,9 @@ def from_json(rows: Sequence[Mapping[str, Any]], name: str, renamed: Mapping[str
     if rows and "scheduled_requests" in rows[0]:
         return _forward_passes(rows, name)
     batch = next((key for key in BATCH if rows and isinstance(rows[0].get(key), list)), None)
-    keys = sorted({key for row in rows[:1000] for key in row} & (known_names() | set(renamed)))
+    present = {key for row in rows[:1000] for key in row}
+    _check_renamed(present, renamed, name)
+    keys = sorted(present & (known_names() | set(renamed)))
     table = {key: _numbers(rows, key, name) for key in keys if key != batch}
     table = {renamed.get(key, key): values for key, values in table.items()}
     if batch is None:
@@ -131,6 +143,7 @@ def from_json(rows: Sequence[Mapping[str, Any]], name: str, renamed: Mapping[str
             "a step does not name its requests in whole numbers >= 0",
             place=f"{name}:{line}",
             expected=f"{batch}: [[context, tokens, 1 if prefill else 0], ...]",
+            hint="take that line out, or record with agentctl.recorders.vllm_scheduler",
         )
     steps = composed([row[batch] for row in rows], list(seconds), list(time_s))
     return Rows(steps, wait_s, "steps with their composition")
@@ -169,7 +182,15 @@ def _numbers(rows: Sequence[Mapping[str, Any]], key: str, name: str) -> Floats:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             kind = type(value).__name__
             raise InputError(f"{key} is of type {kind}", place=f"{name}:{line}", expected="a number")
-    return np.array([np.nan if value is None else value for value in values], np.float64)
+    return np.array([np.nan if value is None else _float(value) for value in values], np.float64)
+
+
+def _float(value: int | float) -> float:
+    """A whole number too large for one is refused like infinity, later."""
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf
 
 
 def from_columns(table: Mapping[str, Floats], name: str, format_: str) -> Rows:
@@ -182,12 +203,15 @@ def from_columns(table: Mapping[str, Floats], name: str, format_: str) -> Rows:
         if (found := next((key for key in (column, *aliases) if key in table), None))
     }
     for column in ("prefill_tokens", "n_decode"):
-        if column not in known or not np.isfinite(known[column]).all():
+        said = np.isfinite(known.get(column, np.empty(0)))
+        if column not in known or not said.all():
+            first = f"step {int(np.argmin(said)) + 1:,} does not" if column in known else "no step does"
+            cure = "the file may be cut off: copy it again" if column in known else ""
             raise InputError(
-                f"does not say {column} of every step",
+                f"does not say {column} of every step: {first}",
                 place=name,
                 expected=f"a column {column}",
-                hint=f"--map {column}=YOUR_COLUMN names it",
+                hint=cure or f"--map {column}=YOUR_COLUMN names it",
             )
     notes = _complete(known)
     kept = {key: values for key, values in known.items() if key not in ("prefill_x_ctx", "kv_tokens")}

@@ -18,6 +18,12 @@ Floats = np.ndarray
 KINDS = ("prefill only", "decode only", "mixed")
 PREFILL_ONLY, DECODE_ONLY, MIXED = range(3)
 SHORTEST_S, LONGEST_S = 200e-6, 5.0  # a median step outside of these is in another unit
+LONG = 1e9  # tokens; no batch has so many
+MOST = {  # of a sum over one batch: beyond, it is no count of these things
+    "prefill_tokens": LONG, "n_prefill": 1e6, "prefill_pairs": LONG**2, "prefill_context": LONG,
+    "n_decode": 1e6, "decode_context": LONG, "prefill_squares": LONG**2, "sequence_tokens": LONG,
+    "sequence_squares": LONG**2,
+}  # fmt: skip
 MIN_ROWS = 30  # fewer say nothing about six coefficients
 
 
@@ -109,6 +115,28 @@ def joined(parts: Sequence[Steps]) -> Steps:
     return Steps(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
+def _check_counts(steps: Steps, place: str) -> None:
+    """Raise InputError for sums that no batch has; unknown ones pass."""
+    hint = "the columns may be exchanged: --map OURS=THEIRS names them"
+    for name in (field.name for field in fields(steps) if field.name not in ("seconds", "time_s")):
+        values, most = getattr(steps, name), MOST[name]
+        for wrong, fact in (values < 0, "is negative"), (values > most, f"is above {most:g}"):
+            if wrong.any():
+                first = int(np.flatnonzero(wrong)[0]) + 1
+                raise InputError(
+                    f"{name} {fact} in step {first:,}", place=place, expected="a count >= 0", hint=hint
+                )
+    for tokens, number in (("prefill_tokens", "n_prefill"), ("prefill_pairs", "n_prefill")):
+        wrong = (getattr(steps, tokens) > 0) & (getattr(steps, number) == 0)
+        if wrong.any():
+            raise InputError(
+                f"step {int(np.flatnonzero(wrong)[0]) + 1:,} has {tokens} and {number} is 0",
+                place=place,
+                expected=f"{number} of 1 or more beside {tokens}",
+                hint=f"{hint}; a log that does not count chunks may leave {number} out",
+            )
+
+
 def checked(steps: Steps, place: str, min_rows: int = MIN_ROWS) -> Steps:
     """The steps in order of time; raises InputError for what no fit should see."""
     bad = ~(np.isfinite(steps.seconds) & (steps.seconds > 0))
@@ -121,12 +149,10 @@ def checked(steps: Steps, place: str, min_rows: int = MIN_ROWS) -> Steps:
             expected="a duration above 0 for each step",
             hint="take these rows out of the log; a clock that is set back makes negative ones",
         )
-    for name in ("prefill_tokens", "n_prefill", "n_decode", "decode_context", "prefill_context"):
-        if (getattr(steps, name) < 0).any():
-            raise InputError(f"{name} is negative in some step", place=place, expected="a count >= 0")
+    _check_counts(steps, place)
     if len(steps) < max(min_rows, 1):
         raise InputError(
-            f"holds {len(steps):,} steps",
+            f"holds {len(steps):,} step{'' if len(steps) == 1 else 's'}",
             place=place,
             expected=f"at least {max(min_rows, 1)}",
             hint="record for a few minutes under mixed load",

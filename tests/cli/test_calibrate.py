@@ -85,18 +85,41 @@ def test_steps_without_prefill_make_no_profile(agentctl, decodes_only, tmp_path)
     assert told.code == 0 and "no profile can be written: b_prefill, b_attention" in told.out
     done = agentctl("calibrate", "steps", decodes_only, "-o", "p.toml")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("error: the steps do not show b_prefill, b_attention (no step has prefill)")
+    assert done.err.startswith("error: the steps do not show b_prefill (no step has prefill), b_attention (")
     assert "--prior P" in done.err and not (tmp_path / "p.toml").exists()
 
 
 def test_a_prior_fills_what_the_steps_do_not_show_and_the_profile_says_so(agentctl, decodes_only, tmp_path):
-    done = agentctl("calibrate", "steps", decodes_only, "--prior", "h100-qwen3-8b", "-o", "p.toml")
+    assert agentctl("calibrate", "steps", IN_PROCESS, "-o", "all.toml").code == 0
+    done = agentctl("calibrate", "steps", decodes_only, "--prior", "all.toml", "-o", "p.toml")
     assert done.code == 0, done.err
-    profile, prior = load_profile(tmp_path / "p.toml"), load_profile("h100-qwen3-8b")
+    profile, prior = load_profile(tmp_path / "p.toml"), load_profile(tmp_path / "all.toml")
     assert profile.batch_time.b_prefill == prior.batch_time.b_prefill
     assert profile.batch_time.b_context != prior.batch_time.b_context
     assert set(profile.provenance["from_prior"]) == {"b_prefill", "b_attention"}
     assert profile.fit["status"]["b_prefill"] == "prior"
+
+
+def test_what_the_steps_do_not_show_is_not_taken_from_another_gpus_profile(agentctl, decodes_only, tmp_path):
+    done = agentctl("calibrate", "steps", decodes_only, "--prior", "h100-qwen3-8b", "-o", "p.toml")
+    assert (done.code, done.out) == (2, "") and not (tmp_path / "p.toml").exists()
+    assert "--prior: is of another engine than these steps (b_context (" in done.err
+    assert "b_prefill, b_attention would come from it alone" in done.err
+
+
+def test_batches_that_are_all_alike_tell_each_missing_coefficient_and_why(agentctl, tmp_path):
+    row = {"seconds": 0.02, "batch": [[100, 1, 0]] * 4}
+    (tmp_path / "alike.jsonl").write_text(f"{json.dumps(row)}\n" * 60)
+    done = agentctl("calibrate", "steps", "alike.jsonl", "-o", "p.toml")
+    assert done.code == 1 and "b_prefill (no step has prefill)" in done.err
+    assert "b_decode, b_context (not separable" in done.err
+
+
+def test_prefill_that_costs_nothing_is_warned_of(agentctl, tmp_path):
+    with gzip.open(IN_PROCESS, "rt") as file:
+        rows = [json.loads(line) | {"ms": 20, "wait_ms": 0} for line in file]
+    (tmp_path / "flat.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert "warning: b_prefill, b_context came out 0" in agentctl("calibrate", "steps", "flat.jsonl").out
 
 
 def test_a_prior_of_another_engine_is_found_out(agentctl):
@@ -116,6 +139,9 @@ def test_the_six_term_model_is_fitted_and_never_written(agentctl):
     [
         (["--model", "lin"], 2, "unknown model 'lin'; expected eq9 or hinge or legacy"),
         (["--terms", "b_futur"], 2, "no optional term 'b_futur'"),
+        (["--map", "second=ms"], 2, "did you mean `seconds`?"),
+        (["--map", "duration_ms=dur"], 1, "has no column 'dur'"),
+        ([str(IN_PROCESS)], 2, "is given twice; expected every log once"),
         (["--map", "seconds"], 2, "--map: cannot read 'seconds'; expected OURS=THEIRS"),
         (["--prior", "h100"], 2, "profile h100: is neither a file nor a preset"),
         (["--kv-blocks", "1"], 2, "--kv-blocks"),

@@ -267,3 +267,32 @@ def test_kernels_need_the_number_of_layers(tmp_path):
 def test_a_kernel_table_that_was_cut_off_says_so(tmp_path):
     with pytest.raises(InputError, match=r"attention.csv:61: a cell is no number"):
         read(kernel_folder(tmp_path, cut=4), n_layers=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_prefill": 0}, "step 1 has prefill_tokens and n_prefill is 0"),
+        ({"prefill_pairs": -5}, "prefill_pairs is negative in step 1"),
+        ({"prefill_tokens": 1e300}, "prefill_tokens is above 1e+09 in step 1"),
+        ({"seconds": 10**400}, "40 of 40 steps last NaN, zero or negative seconds"),
+    ],
+)
+def test_sums_that_no_batch_has_are_refused_with_their_step(tmp_path, changes, message):
+    with pytest.raises(InputError) as found:
+        read(steps_file(tmp_path, plain_rows(**changes)))
+    assert message in found.value.message and found.value.hint
+
+
+def test_steps_that_compute_nothing_are_set_aside(tmp_path):
+    nothing = {"prefill_tokens": 0, "n_prefill": 0, "n_decode": 0, "decode_context": 0, "prefill_context": 0}
+    log = read(steps_file(tmp_path, plain_rows() + plain_rows(3, **nothing)))
+    assert len(log.steps) == 40 and log.set_aside["computed nothing"] == 3
+
+
+def test_logs_of_one_name_in_two_folders_both_stay_in_the_provenance(tmp_path):
+    paths = []
+    for folder, seconds in ("a", 0.03), ("b", 0.04):
+        (tmp_path / folder).mkdir()
+        paths.append(steps_file(tmp_path / folder, plain_rows(seconds=seconds)))
+    assert len(read(*paths).inputs) == 2

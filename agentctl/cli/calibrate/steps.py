@@ -98,8 +98,17 @@ def steps(
 
 def renamed(columns: list[str]) -> dict[str, str]:
     """`seconds=dur` as {dur: seconds}; raises UsageError."""
+    from agentctl.estimators.step_rows import known_names
+    from agentctl.toml import suggestion
+
     pairs = [text.split("=", 1) for text in columns]
     for pair in pairs:
         if len(pair) != 2 or not all(pair):
-            raise UsageError(f"cannot read {'='.join(pair)!r}", place="--map", expected="OURS=THEIRS")
+            raise UsageError(
+                f"cannot read {'='.join(pair)!r}", place="--map", expected="OURS=THEIRS",
+                hint="such as duration_ms=YOUR_COLUMN",
+            )  # fmt: skip
+        if pair[0] not in known_names():
+            raise UsageError(f"no column {pair[0]!r} is known", place="--map", expected="OURS=THEIRS",
+                             hint=suggestion(pair[0], known_names()))  # fmt: skip
     return {theirs: ours for ours, theirs in pairs}
