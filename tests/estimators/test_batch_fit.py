@@ -271,7 +271,7 @@ def test_steps_behind_http_are_predicted_within_ten_and_a_half_percent():
 
 
 def test_long_cached_contexts_are_no_stalls_of_a_model_without_a_term_for_them():
-    """Chunks after 8,000 and more tokens take 1.3 times what the base of the hinge says: b_past, not stalls."""
+    """Chunks after 8,000 tokens take 1.3 times what the base of the hinge says: b_past, not stalls."""
     found = fit_batch_model(read_step_logs([DATA / "vllm_cpu_http.jsonl.gz"]).steps)
     past = found.coefficients["b_past"]
     assert found.box["prefill_context"][1] == 15_872 and found.stalls < 10
