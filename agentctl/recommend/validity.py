@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from agentctl.coverage import MUCH, NAMES, coverage
 from agentctl.recommend.decision import Decision
 from agentctl.validate.back_test import BackTest
 from agentctl.validate.words import finding
@@ -84,7 +85,16 @@ def _extrapolation(evidence: Evidence) -> Finding:
 
 
 def _calibrated_box(evidence: Evidence) -> Finding:
-    return "NOT EVALUATED", "the simulator does not yet count batches outside the calibrated ranges"
+    """V4, on the run that V1 simulates: the trace at its own load, placed as logged."""
+    compared = evidence.back_test.compared
+    if compared is None:
+        return "NOT EVALUATED", "the logged run was not simulated (V1)"
+    found = coverage(compared.outcome, compared.cluster.pools[0].profile.fit)
+    if not found:
+        return "NOT EVALUATED", "the profile does not say which batches it was calibrated on"
+    worst = max(found, key=lambda one: one.outside)
+    text = f"at most {worst.outside:.1%} outside: {NAMES[worst.name]}; at the trace's load"
+    return ("WARN" if worst.outside > MUCH else "OK"), text
 
 
 def _stability(evidence: Evidence) -> Finding:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentctl import __version__
 from agentctl.cluster import Cluster, cluster_of, with_profile
+from agentctl.coverage import coverage
 from agentctl.engine_meta import UNLIMITED
 from agentctl.errors import ConfigError, UsageError
 from agentctl.logged import blocks_for_all, engines_in
@@ -152,6 +153,9 @@ def _compared(trace: Trace, cluster: Cluster, test: BackTest) -> dict[str, Any]:
             "confidence": CONFIDENCE, "blocks": blocks.n, "block_s": blocks.length_s, "caveat": blocks.caveat,
             "draws": len(blocks.drawn), "seed": SEED,
         },
+        "coverage": [
+            asdict(one) for one in coverage(found.outcome, found.cluster.pools[0].profile.fit)
+        ],
         "in_sample": found.in_sample,
         "warnings": list(words.warnings(test)),
     }  # fmt: skip

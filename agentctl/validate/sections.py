@@ -8,6 +8,7 @@ import numpy as np
 
 from agentctl.analyzers.distribution import cdf_curve
 from agentctl.analyzers.words import count, percent
+from agentctl.coverage import coverage, section_of
 from agentctl.present import Curve, Figure, Section, Table, Value
 from agentctl.simulate import assumptions
 from agentctl.validate import words
@@ -28,6 +29,7 @@ def sections_of(test: BackTest, document: dict[str, Any]) -> tuple[Section, ...]
         _requests(found),
         _loads(found),
         *([_state(found)] if found.gauges else []),
+        *_coverage(found),
         _assumed(found),
     )
 
@@ -127,6 +129,12 @@ def _state(found: Compared) -> Section:
         "What the log's engines said of themselves, against the simulated ones at the same instants (means)."
     )
     return Section("state", "Queue and KV in use", sentence, tables=(Table(head, rows),))  # type: ignore[arg-type]
+
+
+def _coverage(found: Compared) -> tuple[Section, ...]:
+    """None where the profile does not say what it was calibrated on."""
+    covered = coverage(found.outcome, found.cluster.pools[0].profile.fit)
+    return (section_of(covered),) if covered else ()
 
 
 def _plain(name: str, value: float) -> str:

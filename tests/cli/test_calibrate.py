@@ -55,10 +55,13 @@ def test_the_same_log_makes_the_same_bytes(agentctl, tmp_path):
 
 
 def test_the_answer_comes_first_and_the_next_command_last(agentctl):
-    done = agentctl("calibrate", "steps", IN_PROCESS, "-o", "cpu.toml")
+    sized = ("--kv-blocks", 500, "--block-tokens", 128)
+    done = agentctl("calibrate", "steps", IN_PROCESS, "-o", "cpu.toml", *sized)
     assert done.out.startswith("On steps that it had not seen, hinge errs by ")
     assert "b_attention" in done.out and "decode only" in done.out
     assert done.err == "written: cpu.toml; next: agentctl recommend TRACE --profile cpu.toml\n"
+    done = agentctl("calibrate", "steps", IN_PROCESS, "-o", "half.toml", *sized[:2])
+    assert "next: a simulation needs the KV cache, too: again with --block-tokens N" in done.err
 
 
 def test_the_report_asks_where_the_model_is_wrong(agentctl, tmp_path):

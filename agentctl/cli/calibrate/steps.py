@@ -93,7 +93,12 @@ def steps(
         write_report(html, document, found.sections, force)
     ctx.obj.result(document, found.sections)
     if output:
-        ctx.obj.note(f"written: {output}; next: agentctl recommend TRACE --profile {output}")
+        unsaid = [f"--{name} N" for name, value in {"kv-blocks": kv_blocks, "block-tokens": block_tokens}.items()
+                  if value is None]  # fmt: skip
+        following = f"agentctl recommend TRACE --profile {output}"
+        if unsaid:
+            following = f"a simulation needs the KV cache, too: again with {' '.join(unsaid)}"
+        ctx.obj.note(f"written: {output}; next: {following}")
 
 
 def renamed(columns: list[str]) -> dict[str, str]:
