@@ -93,8 +93,8 @@ def steps(
         write_report(html, document, found.sections, force)
     ctx.obj.result(document, found.sections)
     if output:
-        unsaid = [f"--{name} N" for name, value in {"kv-blocks": kv_blocks, "block-tokens": block_tokens}.items()
-                  if value is None]  # fmt: skip
+        sizes = {"--kv-blocks N": kv_blocks, "--block-tokens N": block_tokens}
+        unsaid = [flag for flag, value in sizes.items() if value is None]
         following = f"agentctl recommend TRACE --profile {output}"
         if unsaid:
             following = f"a simulation needs the KV cache, too: again with {' '.join(unsaid)}"
