@@ -33,6 +33,7 @@ LAYERS = (
         "emit",
         "export",
         "export_text",
+        "synth",
         "logged",
         "logged_hits",
         "engine_meta",

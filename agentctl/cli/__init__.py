@@ -10,4 +10,5 @@ COMMANDS = {
     "policies": "List the routing policies, explain one, or check your own",
     "report": "Render a run folder again",
     "export": "Write an anonymised trace that can be shared",
+    "synth": "Make a workload that can be shared",
 }
