@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentctl import __version__
+from agentctl.calibrate_routers import router_settings_of, routers_section
 from agentctl.calibrate_sections import foreign, sections_of
 from agentctl.errors import ConfigError, InputError, UsageError
 from agentctl.estimators.batch_model import BatchModel, fit_batch_model
@@ -79,8 +80,10 @@ def calibrate_steps(
     fitted = fit_batch_model(log.steps, model, terms, known)
     why = _why_no_profile(fitted, known)
     tables = None if why else profile_tables(fitted, log, engine or Engine(), prior)
-    document = _document(fitted, log, tables)
-    return Calibration(document, sections_of(fitted, log, known), fitted, tables, why)
+    routers = router_settings_of(tables)
+    document = _document(fitted, log, tables) | {"routers": routers}
+    sections = (*sections_of(fitted, log, known), *routers_section(routers))
+    return Calibration(document, sections, fitted, tables, why)
 
 
 def _prior_names(model: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentctl import __version__
 from agentctl.analyzers.words import number, percent
+from agentctl.calibrate_routers import router_settings_of, routers_section
 from agentctl.errors import UsageError
 from agentctl.estimators.gpus import Gpu, gpu_named
 from agentctl.estimators.model_config import config_bytes, parse_config, weights_of
@@ -75,8 +76,10 @@ def calibrate_prior(
     prior = prior_of(shape, sheet, served)
     tables = _profile(shape, sheet, served, prior, hashlib.sha256(text).hexdigest())
     parse_profile(tables, "profile", "prior")
-    document = _document(shape, sheet, served, prior, tables)
-    return PriorProfile(document, (_verdict(shape, sheet, served, prior), *_evidence(shape, prior)), tables)
+    routers = router_settings_of(tables)
+    document = _document(shape, sheet, served, prior, tables) | {"routers": routers}
+    sections = (_verdict(shape, sheet, served, prior), *_evidence(shape, prior), *routers_section(routers))
+    return PriorProfile(document, sections, tables)
 
 
 def _known(word: str | None, known: tuple[str, ...], flag: str) -> str | None:

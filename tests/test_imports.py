@@ -41,6 +41,7 @@ LAYERS = (
         "calibrate_log_sections",
         "calibrate",
         "calibrate_sections",
+        "calibrate_routers",
         "calibrate_prior",
         "calibrate_lps",
         "validate",
