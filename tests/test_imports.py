@@ -42,6 +42,7 @@ LAYERS = (
         "calibrate",
         "calibrate_sections",
         "calibrate_routers",
+        "coverage",
         "calibrate_prior",
         "calibrate_lps",
         "validate",
