@@ -473,6 +473,8 @@ class Result:
     prefilled: int = 0
     preemptions: int = 0
     token_times: list[float] = field(default_factory=list)
+    tier_hits: tuple[int, ...] = ()  # tokens by tier, when first admitted
+    load_s: float = 0.0  # from the start of its loads to their end
 
     @property
     def itl_max(self) -> float:
@@ -515,9 +517,10 @@ class Cluster:
     def run(self) -> list[Result]:
         self._start_sessions()
         while True:
-            now = min([e.batch_ends for e in self.engines] + [time for time, _ in self.arrivals[:1]])
+            now = self._next_event()
             if now == math.inf:
                 break
+            self._transfers_end(now)
             self.router.publish_before(now)
             for engine in self.engines:  # (1) batches that end now
                 if engine.batch_ends == now:
@@ -527,10 +530,21 @@ class Cluster:
             while self.arrivals and self.arrivals[0][0] == now:  # (2) arrivals
                 self._route(heapq.heappop(self.arrivals)[1], now)
             for engine in self.engines:  # (3) idle engines with work
-                if engine.batch_ends == math.inf and (engine.waiting or engine.running):
+                if self._is_idle(engine) and (engine.waiting or engine.running):
                     engine.schedule(now)
         assert len(self.results) == len(self.requests), "a request was never released"
         return [self.results[r] for r in range(len(self.requests))]
+
+    # --- what reference_tiers adds to
+
+    def _next_event(self) -> float:
+        return min([e.batch_ends for e in self.engines] + [time for time, _ in self.arrivals[:1]])
+
+    def _transfers_end(self, now: float) -> None:
+        pass
+
+    def _is_idle(self, engine: Engine) -> bool:
+        return engine.batch_ends == math.inf
 
     # --- who arrives when
 

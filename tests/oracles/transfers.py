@@ -80,11 +80,11 @@ class Link:
         ended, passed = [], to - self.now
         for t, share, due in list(zip(self.transfers, self.shares(), self._dues(), strict=True)):
             if t.latency > 0:
-                t.latency = 0 * t.latency if due == to else t.latency - passed
+                t.latency = 0 * t.latency if due == to else max(t.latency - passed, 0 * t.latency)
             elif due == to:
                 self.transfers.remove(t)
                 ended.append(t.name)
             else:
-                t.work -= share * passed
+                t.work = max(t.work - share * passed, 0 * t.work)  # floats may miss 0
         self.now = to
         return ended
