@@ -85,6 +85,11 @@ def json_rows(text: bytes, name: str) -> list[dict[str, Any]]:
 
 def csv_columns(text: bytes, name: str, renamed: Mapping[str, str]) -> dict[str, Floats]:
     """Numbers by column that agentctl knows; raises InputError for a cell that is none."""
+    if not text.endswith(b"\n"):
+        raise InputError(
+            "its last line has no end", place=name, expected="a newline",
+            hint="the file may be cut off: copy it again, or end the line if it is whole",
+        )  # fmt: skip
     try:
         frame = pl.read_csv(io.BytesIO(text), infer_schema_length=None)
     except pl.exceptions.PolarsError as error:
@@ -162,11 +167,20 @@ def _is_batch(value: Any) -> bool:
 
 
 def _forward_passes(rows: Sequence[Mapping[str, Any]], name: str) -> Rows:
-    versions = {row.get("version", 1) for row in rows}
-    if versions != {1}:
-        seen = ", ".join(sorted(map(str, versions)))
-        raise InputError(f"ForwardPassMetrics of version {seen}", place=name, expected="version 1")
-    busy = [{**row, **row.get("scheduled_requests", {})} for row in rows if row.get("wall_time") != 0]
+    for line, row in enumerate(rows, start=1):
+        version = row.get("version", 1)
+        if version != 1:
+            told = f"version {version}" if isinstance(version, int) else "another version"
+            raise InputError(f"ForwardPassMetrics of {told}", place=f"{name}:{line}", expected="version 1",
+                             hint="record with a Dynamo that writes version 1")  # fmt: skip
+        if row.get("wall_time") != 0 and not isinstance(row.get("scheduled_requests"), dict):
+            raise InputError("has no scheduled_requests", place=f"{name}:{line}",
+                             expected="an object, as in the lines before" if line > 1 else "an object",
+                             hint="take that line out")  # fmt: skip
+    busy = [{**row, **row["scheduled_requests"]} for row in rows if row.get("wall_time") != 0]
+    if not busy:
+        raise InputError(f"all {len(rows):,} lines are idle heartbeats (wall_time 0)", place=name,
+                         hint="record while the engine serves requests")  # fmt: skip
     keys = [key for key in known_names() if busy and key in busy[0]]
     found = from_columns({key: _numbers(busy, key, name) for key in keys}, name, "ForwardPassMetrics")
     idle = len(rows) - len(busy)

@@ -31,12 +31,11 @@ def read_sglang(text: bytes, name: str) -> Rows:
     """Steps of decode lines, and of prefill lines whose duration the next one tells."""
     found: list[dict[str, Any]] = []
     ranks = set()
-    for line in COLOUR.sub(b"", text).splitlines():
+    for number, line in enumerate(COLOUR.sub(b"", text).splitlines(), start=1):
         if match := LINE.search(line):
             event = event_of(match[3], match[2].decode())
             if event is not None:
-                when = match[1].decode().replace(",", ".").replace("T", " ").replace(" ", "T")
-                found.append({**event, "time_s": float(np.datetime64(when, "us").astype(np.int64)) / 1e6})
+                found.append({**event, "time_s": _time_s(match[1].decode(), f"{name}:{number}")})
                 ranks.add(event["instance"])
     if len(ranks) > 1:
         raise InputError(
@@ -57,6 +56,17 @@ def read_sglang(text: bytes, name: str) -> Rows:
         "a decode line is a mean over the steps since the last: coarse, and stalls cannot be seen",
     ]
     return Rows(steps, np.full(len(rows), np.nan), "SGLang batch lines", notes)
+
+
+def _time_s(written: str, place: str) -> float:
+    try:
+        when = np.datetime64(written.replace(",", ".").replace(" ", "T"), "us")
+    except ValueError as error:
+        raise InputError(
+            "its time is none", place=place, expected="[2026-11-30 12:00:00] in front of a batch line",
+            hint="the line may be cut or mixed with another: take it out",
+        ) from error  # fmt: skip
+    return float(when.astype(np.int64)) / 1e6
 
 
 def _step(event: dict[str, Any], following: dict[str, Any]) -> tuple[float, ...] | None:

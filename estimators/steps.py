@@ -106,7 +106,8 @@ def composed(batches: Sequence[Sequence[Chunk]], seconds: Sequence[float], time_
 def even_pairs(tokens: Floats, context: Floats, n: Floats) -> Floats:
     """Attention pairs of `n` chunks of which only the sums are known, taken as equal; exact for one chunk."""
     n = np.maximum(n, 1)
-    return tokens * context / n + tokens * (tokens / n + 1) / 2
+    with np.errstate(over="ignore"):  # sums that no batch has are refused later
+        return tokens * context / n + tokens * (tokens / n + 1) / 2
 
 
 def joined(parts: Sequence[Steps]) -> Steps:

@@ -203,6 +203,16 @@ def test_a_cell_that_is_no_number_says_its_line(tmp_path):
         read(path)
 
 
+def test_a_batch_line_of_sglang_without_a_possible_time_says_where(tmp_path):
+    path = tmp_path / "server.log"
+    line = (
+        "[2026-11-30 10:00:{}] Decode batch, #running-req: 8, #token: 900, gen throughput (token/s): 400.0\n"
+    )
+    path.write_text(line.format("01") + line.format("71"))
+    with pytest.raises(InputError, match=r"server.log:2: its time is none"):
+        read(path)
+
+
 def test_too_few_steps_ask_for_more(tmp_path):
     with pytest.raises(InputError, match=r"holds 12 steps; expected at least 30"):
         read(steps_file(tmp_path, plain_rows(12)))
@@ -265,8 +275,50 @@ def test_kernels_need_the_number_of_layers(tmp_path):
 
 
 def test_a_kernel_table_that_was_cut_off_says_so(tmp_path):
-    with pytest.raises(InputError, match=r"attention.csv:61: a cell is no number"):
+    with pytest.raises(InputError, match=r"attention.csv: its last line has no end; expected a newline"):
         read(kernel_folder(tmp_path, cut=4), n_layers=2)
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "message"),
+    [
+        ("attention.csv", "\n", "\n0,0,1,16,-5\n", "attention.csv:2: a number is negative"),
+        ("attention.csv", "\n", "\n0,0,1,16,nan\n", "attention.csv:2: a number is negative or none"),
+        ("attention.csv", "\n", "\n0,0,1,16,x\n", "attention.csv:2: a cell is no number"),
+        ("dense.csv", "embedding,101,5\n", "", "embedding is measured at 1 numbers of tokens"),
+        ("dense.csv", ",101,", ",40,", "qkv_proj: is measured up to 40 tokens"),
+    ],
+)
+def test_a_kernel_table_that_cannot_be_says_where(tmp_path, table, old, new, message):
+    folder = kernel_folder(tmp_path)
+    text = (folder / table).read_text()
+    (folder / table).write_text(text.replace(old, new, 1 if old == "\n" else -1))
+    with pytest.raises(InputError) as found:
+        read(folder, n_layers=2)
+    assert message in found.value.message and found.value.hint
+
+
+def test_kernels_somewhat_beyond_their_table_go_on_as_in_its_upper_half(tmp_path):
+    folder = kernel_folder(tmp_path)
+    whole = read(folder, n_layers=2).steps.seconds
+    text = (folder / "dense.csv").read_text().replace("101,110", "91,100").replace(",101,", ",91,")
+    (folder / "dense.csv").write_text(text)
+    assert read(folder, n_layers=2).steps.seconds == pytest.approx(whole, rel=1e-3)  # 10 + a token each
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": [2]}, "another version"),
+        ({"scheduled_requests": 5}, "has no scheduled_requests"),
+        ({"scheduled_requests": None}, "has no scheduled_requests"),
+        ({"wall_time": 0}, "all 40 lines are idle heartbeats"),
+    ],
+)
+def test_forward_pass_metrics_that_cannot_be_say_where(tmp_path, changes, message):
+    row = {"version": 1, "wall_time": 0.02, "scheduled_requests": {"num_decode_requests": 1}}
+    with pytest.raises(InputError, match=message):
+        read(steps_file(tmp_path, [row | changes] * 40))
 
 
 @pytest.mark.parametrize(
