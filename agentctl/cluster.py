@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from agentctl.errors import ConfigError
 from agentctl.profile import Profile, load_profile, parse_batch_time
+from agentctl.tier_presets import with_preset
 from agentctl.toml import build, check_keys, check_schema, read_toml
 
 CLUSTER_SCHEMA = "agentctl/cluster/1"
@@ -183,7 +184,10 @@ def parse_cluster(tables: Mapping[str, Any], file: str, base: Path | None = None
     if not pools:
         raise ConfigError("missing", place=f"{file}: [[pool]]")
     _check_distinct([pool.name for pool in pools], f"{file}: [pool] name")
-    tiers = tuple(build(KvTier, table, f"{file}: [kv_tier]") for table in _list(tables, "kv_tier", file))
+    place = f"{file}: [kv_tier]"
+    tiers = tuple(
+        build(KvTier, with_preset(table, pools, place), place) for table in _list(tables, "kv_tier", file)
+    )
     _check_distinct([tier.name for tier in tiers], f"{file}: [kv_tier] name")
     network = build(Network, tables["network"], f"{file}: [network]") if "network" in tables else None
     router = build(Router, tables.get("router", {}), f"{file}: [router]")

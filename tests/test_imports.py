@@ -18,7 +18,7 @@ LAYERS = (
     {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct"},
     {"trace", "result"},
     {"formats", "ingest", "analyzers", "estimators"},
-    {"cluster", "profile", "profile_file", "workload", "metrics", "slo", "sim"},
+    {"cluster", "profile", "profile_file", "tier_presets", "workload", "metrics", "slo", "sim"},
     {"policies"},
     {
         "analyze",
@@ -153,6 +153,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(tmp_path):
             "report/*.css",
             "report/*.js",
             "profiles/*.toml",
+            "tiers/*.toml",
             "policies/*.toml",
             "estimators/*.toml",
         )
