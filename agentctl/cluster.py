@@ -292,7 +292,11 @@ def _pool_of(profile: Profile, keys: Mapping[str, Any], place: str) -> Pool:
     if scheduler == "sglang" and "max_num_seqs" not in keys:
         keys = {**keys, "max_num_seqs": SGLANG_SEQS}
     if "block_tokens" not in keys:
-        raise ConfigError("missing, and the profile does not say it", place=f"{place} block_tokens")
+        raise ConfigError(
+            "missing, and the profile does not say it",
+            place=f"{place} block_tokens",
+            hint="calibrate with --block-tokens N, or give the [[pool]] block_tokens",
+        )
     if "kv_blocks" not in keys:
         keys = {**keys, "kv_blocks": _profile_blocks(profile, keys["block_tokens"], place)}
     pool = build(Pool, {**keys, "profile": profile}, place)

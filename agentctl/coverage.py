@@ -7,6 +7,7 @@ an instant, and on how long contexts, follows from first and last tokens; a requ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,9 @@ def _box(fit: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     return {
         name: (float(ends[0]), float(ends[1]))
         for name, ends in ranges.items()
-        if isinstance(ends, list | tuple) and len(ends) == 2 and all(isinstance(x, int | float) for x in ends)
+        if isinstance(ends, list | tuple)
+        and len(ends) == 2
+        and all(isinstance(x, int | float) and math.isfinite(x) for x in ends)
     }
 
 

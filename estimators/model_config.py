@@ -13,6 +13,7 @@ from agentctl.toml import suggestion
 
 MAX_BYTES = 1 << 20  # published files have some kilobytes
 EXPECTED = "a config.json of Hugging Face"
+PUBLISHED = "take the file as it was published, beside the weights"
 
 Size = Annotated[int, Meta(ge=1, le=10_000_000)]
 Layers = Annotated[int, Meta(ge=1, le=10_000)]
@@ -156,12 +157,14 @@ def _as_config_error(message: str, place: str) -> ConfigError:
     text, _, path = message.partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if text.startswith("Object missing required field"):
-        return ConfigError("missing", place=f"{place}: {text.split('`')[1]}", expected=EXPECTED)
+        return ConfigError(
+            "missing", place=f"{place}: {text.split('`')[1]}", expected=EXPECTED, hint=PUBLISHED
+        )
     where = f"{place}: {key}" if key else place
     expected, _, found = text.removeprefix("Expected ").partition(", got ")
     expected = expected.replace("`", "").replace(" | null", "").replace("|", "or")
     fact = f"is of type {found.replace('`', '')}" if found else "is out of range"
-    return ConfigError(fact, place=where, expected=expected)
+    return ConfigError(fact, place=where, expected=expected, hint=PUBLISHED)
 
 
 def weights_of(config: Config, place: str) -> str:

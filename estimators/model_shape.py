@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentctl.errors import ConfigError, UsageError
-from agentctl.estimators.model_config import BIASED, QK_NORMS, Config
+from agentctl.estimators.model_config import BIASED, PUBLISHED, QK_NORMS, Config
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,12 @@ class ModelShape:
         split = self.heads % tp == 0 and (self.latent or self.kv_heads % tp == 0 or tp % self.kv_heads == 0)
         if not split:
             heads = f"{self.heads} heads" if self.latent else f"{self.heads} heads, {self.kv_heads} of KV"
-            possible = [n for n in (1, 2, 4, 8, 16) if self._splits(n)]
+            possible = [n for n in (1, 2, 4, 8, 16, 32) if self._splits(n)]
             raise UsageError(
                 f"{heads} cannot be split over {tp} GPUs",
                 place="--tp",
                 expected=f"one of {', '.join(map(str, possible))}",
+                hint="every GPU holds as many heads",
             )
 
     def _splits(self, tp: int) -> bool:
@@ -188,7 +189,11 @@ def shape_of(config: Config, place: str) -> ModelShape:
         )
     kv_heads = config.num_key_value_heads or config.num_attention_heads
     if latent is None and config.num_attention_heads % kv_heads:
-        raise ConfigError("does not divide num_attention_heads", place=f"{place}: num_key_value_heads")
+        raise ConfigError(
+            "does not divide num_attention_heads", place=f"{place}: num_key_value_heads",
+            expected=f"a divisor of {config.num_attention_heads}",
+            hint=PUBLISHED,
+        )  # fmt: skip
     return ModelShape(
         name=config.name or None,
         family=config.model_type,
@@ -212,7 +217,10 @@ def _latent(config: Config, place: str) -> Latent | None:
     parts = {key: getattr(config, key) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
     for key, value in parts.items():
         if value is None:
-            raise ConfigError("missing beside kv_lora_rank", place=f"{place}: {key}")
+            raise ConfigError(
+                "missing beside kv_lora_rank", place=f"{place}: {key}", expected="a whole number above 0",
+                hint=PUBLISHED,
+            )  # fmt: skip
     return Latent(config.q_lora_rank, config.kv_lora_rank, *parts.values())
 
 

@@ -57,7 +57,14 @@ def test_ranges_of_requests_count_requests():
 
 
 @pytest.mark.parametrize(
-    "fit", [{}, {"box": 3}, {"box": {"n_decode": [1]}}, {"box": {"n_decode": ["a", "b"]}}]
+    "fit",
+    [
+        {},
+        {"box": 3},
+        {"box": {"n_decode": [1]}},
+        {"box": {"n_decode": ["a", "b"]}},
+        {"box": {"n_decode": [0, float("nan")]}},
+    ],
 )
 def test_a_profile_without_ranges_is_not_judged(fit):
     assert coverage(outcome_of(*TWO), fit) == ()

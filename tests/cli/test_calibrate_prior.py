@@ -75,6 +75,7 @@ def test_a_configuration_that_lacks_a_key_is_an_error_that_names_it(agentctl, co
     assert done.err.startswith(
         "error: config.json: hidden_size: missing; expected a config.json of Hugging Face"
     )
+    assert "hint: take the file as it was published" in done.err
 
 
 def test_a_name_with_quotes_and_line_ends_stays_one_value(agentctl, config, tmp_path):
