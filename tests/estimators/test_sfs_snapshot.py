@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from oracles.random_snapshots import snapshots
 
 from agentctl.errors import InputError
+from agentctl.estimators.batch_time import BatchTime
 from agentctl.estimators.sfs_snapshot import SeenRequest, Snapshot, parse_engine, parse_snapshot
 
 ENGINE = {
@@ -35,10 +36,18 @@ def test_a_snapshot_is_read_from_plain_data():
     assert snapshot.engine.usable_blocks == 100 and not snapshot.is_idle
 
 
+def faster(snapshot):
+    """The judges' engines are slower than a profile may be."""
+    profile = snapshot.engine.profile
+    c = profile.batch_time._asdict()
+    quick = BatchTime(c.pop("model"), **{name: seconds / 64 for name, seconds in c.items()})
+    return replace(snapshot, engine=replace(snapshot.engine, profile=replace(profile, batch_time=quick)))
+
+
 @settings(max_examples=50)
 @given(snapshots())
 def test_a_snapshot_survives_being_written_as_json(case):
-    snapshot = case[0]
+    snapshot = faster(case[0])
     assert parse_snapshot(json.loads(json.dumps(snapshot.to_plain()))) == replace(
         snapshot, engine=replace(snapshot.engine, profile=parse_snapshot(snapshot.to_plain()).engine.profile)
     )
