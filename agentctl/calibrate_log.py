@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentctl import __version__
+from agentctl.analyzers.words import count
 from agentctl.calibrate import CALIBRATE_SCHEMA, Engine
 from agentctl.calibrate_log_sections import Told, box_of, sections_of
 from agentctl.cluster import Cluster, Pool
@@ -21,7 +22,7 @@ from agentctl.estimators.simulated_fit import STARTS, Box, SimulatedFit, fit_sim
 from agentctl.logged import LoggedRun, blocks_for_all, engines_in
 from agentctl.policies.base import load_policy
 from agentctl.present import Section
-from agentctl.profile import PROFILE_SCHEMA, Profile, parse_profile
+from agentctl.profile import MOST, PROFILE_SCHEMA, SLOWEST, Profile, parse_profile
 from agentctl.profile_file import toml_text
 from agentctl.trace import Trace
 
@@ -32,7 +33,7 @@ Note = Callable[[str], None]
 MOST_REQUESTS = 1000  # fitted by default: the simulator runs some thousand times
 LEAST_REQUESTS = 20
 TERMS = ("b_context_mixed",)  # beside the base of the hinge, by default
-LONGEST_TOKEN, SHORTEST_TOKEN = 10.0, 1e-5  # seconds between two tokens that no engine takes
+LONGEST_TOKEN, SHORTEST_TOKEN = SLOWEST["b0"], 1e-5  # seconds between two tokens that no engine takes
 SPREAD = 1.645  # standard deviations from the middle to the end of an interval of 90 %
 # Where coefficients are looked for, in multiples of what the log shows: the fastest token but a tenth, and
 # the fastest prompt per token.
@@ -110,6 +111,7 @@ def calibrate_log(
     fitted_rows = np.arange(n) < max(round(share * n), LEAST_REQUESTS)
     half = np.arange(n) < fitted_rows.sum() // 2
     _check_measured(run, half, str(trace.path))
+    _check_fits(run, str(trace.path))
     fit = _fit(run, boxes, model, scale, fitted_rows, seed, note, intervals=True)
     note("fitting to the first half alone, to judge by the rest")
     other = _fit(run, boxes, model, scale, half, seed, note, intervals=False)
@@ -123,10 +125,10 @@ def calibrate_log(
     outcome = run.simulate(batch_time)
     told = Told(
         trace.n_requests, fit, boxes, batch_time, judged, run, outcome, scale.floor_s, fitted_rows,
-        _peak_tokens(outcome), prior, limits.kv_blocks == UNLIMITED,
+        _peak_tokens(outcome, run.cluster.pools[0]), prior, limits.kv_blocks == UNLIMITED,
     )  # fmt: skip
     why = _why_no_profile(fit, prior)
-    tables = None if why else _profile(told, engine or Engine(), trace, seed)
+    tables = None if why else _profile(told, _named(engine or Engine(), trace), trace, seed)
     return LogCalibration(
         _document(told, tables, trace, seed), sections_of(told), fit, batch_time, tables, why
     )
@@ -188,7 +190,7 @@ def _prepare(
     run = LoggedRun(trace, Cluster((pool,)), chosen, replay=None, requests=most)
     if run.workload.n_requests < LEAST_REQUESTS:
         raise InputError(
-            f"{run.workload.n_requests} requests are too few to fit coefficients to",
+            f"{count(run.workload.n_requests, 'request')}: too few to fit coefficients to",
             place=str(trace.path),
             expected=f"{LEAST_REQUESTS} at least, better some hundred",
         )
@@ -208,6 +210,22 @@ def _check_measured(run: LoggedRun, rows: Mask, place: str) -> None:
                 place=place,
                 expected=f"{LEAST_REQUESTS // 2} at least: half of the requests that are fitted",
             )
+
+
+def _check_fits(run: LoggedRun, place: str) -> None:
+    """That half of the requests can be served by the engine at all."""
+    pool = run.cluster.pools[0]
+    most = min(pool.usable_blocks * pool.block_tokens + 1, pool.max_model_len or MOST**2)
+    requests = run.workload.requests
+    over = int((requests.prompt_tokens + requests.output_tokens > most).sum())
+    if 2 * over > requests.prompt_tokens.size:
+        raise InputError(
+            f"{over:,} of {requests.prompt_tokens.size:,} requests are longer than the engine can hold",
+            place=place,
+            expected=f"at most {most:,} tokens: {pool.kv_blocks:,} blocks of {pool.block_tokens} tokens"
+            + (f", max_model_len {pool.max_model_len:,}" if pool.max_model_len else ""),
+            hint="are the limits those of the log's engine, and the token counts in tokens?",
+        )
 
 
 class _Scale(NamedTuple):
@@ -303,9 +321,9 @@ def _compare(simulated: F64, logged: F64) -> tuple[float | None, ...]:
     return tuple(map(float, (apart.mean(), np.median(apart), s.mean() / m.mean() - 1, p90)))
 
 
-def _peak_tokens(outcome: Any) -> int:
+def _peak_tokens(outcome: Any, pool: Pool) -> int:
     """KV tokens that requests in service held at most at once in one engine, as if each held all of its own
-    from admission on."""
+    from admission on, and no more than there are."""
     requests, most = outcome.workload.requests, 0
     for engine in range(outcome.n_engines):
         here = outcome.done & (outcome.engine == engine)
@@ -314,7 +332,7 @@ def _peak_tokens(outcome: Any) -> int:
         change = np.concatenate([-held, held])
         order = np.argsort(times, kind="stable")
         most = max(most, int(np.cumsum(change[order]).max(initial=0)))
-    return most
+    return min(most, int(pool.usable_blocks * pool.block_tokens))
 
 
 def _why_no_profile(fit: SimulatedFit, prior: Profile | None) -> InputError | None:
@@ -325,6 +343,14 @@ def _why_no_profile(fit: SimulatedFit, prior: Profile | None) -> InputError | No
             "with --gpu NAME, or --prior P",
         )
     return None
+
+
+def _named(engine: Engine, trace: Trace) -> Engine:
+    """With the model that the log names, where nobody gave one and the log names no other."""
+    names = trace.requests(["model"])["model"].drop_nulls().cast(str).unique()
+    if engine.model is not None or len(names) != 1:
+        return engine
+    return replace(engine, model=names[0])
 
 
 def _profile(told: Told, engine: Engine, trace: Trace, seed: int) -> dict[str, Any]:

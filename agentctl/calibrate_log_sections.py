@@ -291,7 +291,10 @@ def _taken(told: Told) -> list[str]:
 def _hits(told: Told) -> str:
     run = told.run
     if run.workload.block_tokens is None:
-        return "no prefix hits: the log has neither blocks nor cached tokens"
+        is_said = np.isfinite(run.logged.cached_tokens).any()
+        return "no prefix hits: the log " + (
+            "says that nothing was cached" if is_said else "has neither blocks nor cached tokens"
+        )
     logged = float(np.nansum(run.logged.cached_tokens))
     simulated = int(told.outcome.hit_tokens.sum())
     if run.hits_as_logged:

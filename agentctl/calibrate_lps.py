@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from agentctl import __version__
+from agentctl.analyzers.words import count
 from agentctl.calibrate import ABSOLUTE_S, CALIBRATE_SCHEMA
 from agentctl.calibrate_lps_sections import Queue, power_section, queue_section
 from agentctl.errors import InputError, UsageError
@@ -121,6 +122,10 @@ def calibrate_lps(
     """
     if trace is None and not power:
         raise UsageError("nothing to calibrate from", expected="a TRACE, or power samples with --power")
+    if steps and not power:
+        raise UsageError(
+            "tells the phases of power samples, and there are none", place="--steps", hint="--power FILE"
+        )
     limit = limit if limit is not None else (profile.max_num_seqs if profile else None)
     log = read_log(trace) if trace else None
     queue = None if log is None else _queue(log, profile, source, limit)
@@ -161,7 +166,11 @@ def read_log(trace: Trace) -> Log:
                 hint=f"name the field that holds them: agentctl ingest --map {column}=FIELD",
             )
     if rows.height < 2:
-        raise InputError(f"{rows.height} served requests", place=str(trace.path), expected="many")
+        raise InputError(
+            f"has {count(rows.height, 'request')} that the engine served",
+            place=str(trace.path),
+            expected="50 at least, in quiet and busy times",
+        )
     origin = trace.meta.get("time_origin_ns")
     names = rows["instance"].cast(pl.String)
     labels = None if names.null_count() else names.rank("dense").to_numpy().astype(np.int64)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from agentctl.errors import ConfigError
-from agentctl.profile import Profile, load_profile, parse_batch_time
+from agentctl.profile import MOST, Positive, Profile, load_profile, parse_batch_time
 from agentctl.tier_presets import with_preset
 from agentctl.toml import build, check_keys, check_schema, read_toml
 
@@ -28,8 +28,8 @@ VLLM_KEYS = (
 SGLANG_SEQS = 2048  # its server's default max_running_requests, unless memory allows for more
 MAX_ENGINES = 65_536  # of one pool; more is a slip of the finger, and memory for each would run out first
 
-Positive = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+Capacity = Annotated[int, Meta(ge=1, le=10**15)]  # tokens
 Seconds = Annotated[float, Meta(ge=0)]
 Rate = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -46,7 +46,7 @@ class Pool:
 
     name: str
     profile: Profile
-    kv_blocks: Annotated[int, Meta(ge=2)]  # as the engine reports it
+    kv_blocks: Annotated[int, Meta(ge=2, le=MOST)]  # as the engine reports it
     block_tokens: Positive
     role: Literal["both", "prefill", "decode"] = "both"
     engines: Annotated[int, Meta(ge=1, le=MAX_ENGINES)] = 1
@@ -61,7 +61,7 @@ class Pool:
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     prefill_schedule_interval: Positive = 1
     # SGLANG_KEYS
-    chunked_prefill_size: Annotated[int, Meta(ge=-1)] = 8192  # -1 or 0: prompts are never cut
+    chunked_prefill_size: Annotated[int, Meta(ge=-1, le=MOST)] = 8192  # -1 or 0: prompts are never cut
     max_prefill_tokens: Positive = 16384
     mixed_chunk: bool = False
     conservativeness: Rate = 1.0  # of the admission: more keeps more room for outputs
@@ -101,7 +101,7 @@ class IndexParams:
     """An approximate index: per engine, the blocks of the prompts that the gateway has sent there."""
 
     block_tokens: Positive | None = None  # None: as the engines
-    capacity_tokens: Positive | None = None  # per engine; None: no limit
+    capacity_tokens: Capacity | None = None  # per engine; None: no limit
     ttl_s: Rate | None = None  # since a block was last sent; None: for ever
     eviction: Literal["tail", "head"] = "tail"  # of one prompt the deepest block goes first, or its first one
     # contiguous: an engine matches a prompt as far as it has it from the start; any_engine: wherever it has
@@ -115,7 +115,7 @@ class KvTier:
 
     name: str
     scope: Literal["engine", "cluster"]
-    capacity_tokens: Positive
+    capacity_tokens: Capacity
     read_bytes_per_s: Rate
     write_bytes_per_s: Rate
     engine_read_bytes_per_s: Rate | None = None  # of one engine's link

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentctl.calibrate import Engine
 from agentctl.errors import InputError, UsageError
+from agentctl.profile import MOST
 
 UNLIMITED = "unlimited"
 MOST_BYTES = 1 << 20
@@ -39,8 +40,10 @@ def limits_of(text: str | None) -> int | str | None:
     """The value of --kv-blocks; raises UsageError."""
     if text is None or text == UNLIMITED:
         return text
-    if not text.isascii() or not text.isdigit() or int(text) < 2:
-        raise UsageError(f"is {text!r}", place="--kv-blocks", expected="a number from 2, or unlimited")
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or not 2 <= int(text) <= MOST:
+        raise UsageError(
+            f"is {text!r}", place="--kv-blocks", expected=f"a number from 2 to {MOST}, or unlimited"
+        )
     return int(text)
 
 
@@ -75,6 +78,6 @@ def _number(known: Mapping[str, Any], key: str, path: Path) -> int | None:
     value = known.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{key} is not a whole number above 0", place=str(path))
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise InputError(f"{key} is not a whole number from 1 to {MOST}", place=str(path))
     return value

@@ -23,7 +23,9 @@ SLOWEST = {
     "b_attention": 0.001, "b_past": 0.01, "h_seq": 1.0,
 }  # fmt: skip
 
-Positive = Annotated[int, Meta(ge=1)]
+MOST = 10**9  # of blocks, tokens or bytes a token: more is a slip of the finger
+
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ class Profile:
     gpu: str | None = None
     tensor_parallel: Positive = 1  # GPUs of one engine
     kv_bytes_per_token: Positive | None = None
-    kv_blocks: Annotated[int, Meta(ge=2)] | None = None  # as the engine reports it; one is never usable
+    kv_blocks: Annotated[int, Meta(ge=2, le=MOST)] | None = (
+        None  # as the engine reports it; one is never usable
+    )
     block_tokens: Positive | None = None
     max_num_batched_tokens: Positive | None = None
     max_num_seqs: Positive | None = None

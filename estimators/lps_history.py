@@ -161,6 +161,7 @@ def _starts(arrival: np.ndarray, end: np.ndarray, limit: int) -> np.ndarray:
     if early > MOST_CONTRADICTIONS * arrival.size:
         raise InputError(
             f"{early} of {arrival.size} requests end before a limit of {limit} would have let them start",
-            hint="is the limit higher, did several engines serve, or were requests not served in order?",
+            hint="is the limit higher, did several engines serve, were requests not served in order, or are "
+            "end-to-end times in another unit than seconds?",
         )
     return start

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles.client_log import client_trace
 
+from agentctl.calibrate import Engine
 from agentctl.calibrate_log import calibrate_log
 from agentctl.cluster import cluster_of
 from agentctl.engine_meta import Limits
@@ -139,7 +140,8 @@ def simulated(tmp_path, n=80, gap=0.15, change=lambda row: row, engines=1, name=
         for k in range(n)
     ]  # fmt: skip
     names = {"request_id": "id", "arrival_s": "at", "prompt_tokens": "in", "output_tokens": "out",
-             "instance": "engine", "ttft_s": "ttft", "e2e_s": "e2e"}  # fmt: skip
+             "instance": "engine", "ttft_s": "ttft", "e2e_s": "e2e", "model": "llm",
+             "cached_tokens": "cached"}  # fmt: skip
 
     def written(rows, name):
         path = tmp_path / f"{name}.jsonl"
@@ -202,6 +204,7 @@ def test_a_log_of_one_request_at_a_time_does_not_show_what_it_does_not_show(tmp_
             "as none does in any engine",
         ),
         (lambda row: row | {"ttft": row["e2e"] + 1}, "ended before their first token"),
+        (lambda row: row | {"in": 10**7}, "80 of 80 requests are longer than the engine can hold"),
         (without("ttft", "e2e"), "no request has a measured latency"),
         (without("e2e"), "no request has both a time to first token and"),
         (without("in"), "have no prompt_tokens"),
@@ -212,8 +215,18 @@ def test_logs_that_cannot_carry_a_calibration_say_why(tmp_path, change, said):
         calibrate_log(simulated(tmp_path, change=change), SMALL)
 
 
+def test_what_the_log_says_of_itself_is_in_the_profile_and_the_report(tmp_path, short):
+    trace = simulated(tmp_path, change=lambda row: row | {"llm": "Org/Model-7B", "cached": 0})
+    found = calibrate_log(trace, replace(SMALL, kv_blocks=120))
+    assert found.document["run"]["peak_kv_tokens"] <= 119 * 16
+    assert found.profile["model"] == "Org/Model-7B"
+    assert calibrate_log(trace, SMALL, engine=Engine("named")).profile["model"] == "named"
+    assumed = next(section for section in found.sections if section.name == "assumptions").assumptions
+    assert "no prefix hits: the log says that nothing was cached" in assumed
+
+
 def test_few_requests_are_not_fitted(tmp_path):
-    with pytest.raises(InputError, match="12 requests are too few"):
+    with pytest.raises(InputError, match="12 requests: too few"):
         calibrate_log(simulated(tmp_path, n=12), SMALL)
 
 

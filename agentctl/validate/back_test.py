@@ -247,6 +247,15 @@ def _fitted_to(profile: Profile) -> str | None:
     return inputs.get("trace") if isinstance(inputs, dict) else None
 
 
+def _why_nothing(found: Compared) -> str:
+    if found.rejected == found.served > 0:
+        return (
+            f"none of the {found.served:,} requests that the log's engines served can ever fit a simulated "
+            "one (are kv_blocks, block_tokens and max_model_len those of the log's engines?)"
+        )
+    return "no request has both a logged latency above 0 and a simulated one"
+
+
 def judged(found: Compared) -> BackTest:
     """V1's statistic is the largest relative error over TTFT and E2E p50 and p95, and the hit gap."""
     known = {
@@ -255,9 +264,7 @@ def judged(found: Compared) -> BackTest:
         if found.errors[key[0]].n and found.errors[key[0]].error[key[1]].value is not None
     }
     if not known:
-        return BackTest(
-            "UNVALIDATED", "no request has both a logged and a simulated latency", None, None, found
-        )
+        return BackTest("UNVALIDATED", _why_nothing(found), None, None, found)
     worst = max(known, key=lambda key: abs(known[key].value or 0.0))
     error = abs(known[worst].value or 0.0)
     gap = abs(found.hits.gap.value or 0.0) if found.hits else 0.0

@@ -59,7 +59,9 @@ def time_blocks(arrival_s: F64, duration_s: F64, seed: int = SEED) -> Blocks:
     """
     span = float(np.ptp(arrival_s)) if arrival_s.size else 0.0
     if arrival_s.size < FEWEST_REQUESTS or span == 0:
-        why = f"{arrival_s.size} requests, an interval needs {FEWEST_REQUESTS}, at several times"
+        what = "request that came" if arrival_s.size == 1 else "requests that came"
+        when = " at one instant" if span == 0 and arrival_s.size > 1 else ""
+        why = f"no intervals: {arrival_s.size:,} {what}{when}; they need {FEWEST_REQUESTS} at several times"
         return Blocks(np.zeros(arrival_s.size, np.int64), 1, span, np.empty((0, 1), np.int64), why)
     typical = float(np.nanmedian(duration_s)) if np.isfinite(duration_s).any() else 0.0
     length, caveat = max(min(span / PARTS, LONGEST_S), LIFETIMES * typical), None

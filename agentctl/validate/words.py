@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from agentctl.analyzers.words import count, number, percent
 from agentctl.validate.back_test import FAIL, HIT_FAIL, HIT_WARN, WARN, BackTest, Compared
 from agentctl.validate.intervals import Estimate
 
 LATENCY = {"ttft_s": "TTFT", "e2e_s": "end-to-end time", "tpot_s": "TPOT", "queue_s": "queue"}
+SHORT = {"ttft_s": "TTFT", "e2e_s": "end-to-end"}
 SAME = 5e-5  # no digit that is printed differs
+EARLY, MOST_EARLY = 1e-6, 0.01  # TTFT over the duration by more than rounding; share of requests
+ANOTHER_UNIT = 300.0  # no engine is as many times faster than another
 MANY = 2.0  # an error beyond is told as a multiple
 NOTABLE = 0.05  # a bias below it is not worth a cause
 EVEN = 0.10  # biases of the bins of load that differ by less are alike
@@ -43,11 +48,12 @@ def _what(test: BackTest) -> str:
         return str(test.why_not)
     limits = f"limits {100 * WARN:.0f} and {100 * FAIL:.0f} %"
     name, part = test.worst
+    judged = " and ".join(SHORT[one] for one in SHORT if found.errors[one].n)  # the log may have one alone
     if abs(test.error.value or 0.0) < SAME:
-        said = ["TTFT and end-to-end p50 and p95 are the same as in the log"]
+        said = [f"{judged} p50 and p95 are the same as in the log"]
     else:
         said = [
-            f"{LATENCY[name]} {part} is {_off(test.error)}, the largest error of TTFT and end-to-end p50 and "
+            f"{LATENCY[name]} {part} is {_off(test.error)}, the largest error of {judged} p50 and "
             f"p95 ({limits})"
         ]
     gap = test.hit_gap
@@ -76,7 +82,8 @@ def warnings(test: BackTest) -> tuple[str, ...]:
             "the profile was fitted to this very log: these are errors in sample, those on other traffic are "
             "larger; judge it on a log that it has not seen"
         )
-    told += [cause for cause in (_speed(found), _waiting(found), _hits(test)) if cause]
+    unit = _unit(found)
+    told += [cause for cause in ((unit,) if unit else (_speed(found), _waiting(found), _hits(test))) if cause]
     if found.n_guessed:
         told.append(f"{count(found.n_guessed, 'request')} without an engine placed where its session was")
     if found.policy is not None:
@@ -102,6 +109,26 @@ def _off(error: Estimate) -> str:
     if error.low is None or error.high is None:
         return text
     return f"{text} (95 % interval {100 * error.low:+.1f} to {100 * error.high:+.1f} %)"
+
+
+def _unit(found: Compared) -> str | None:
+    """Latencies that are no latencies in seconds, or not of the same clock: nothing else is worth saying."""
+    ttft, e2e = found.pairs.logged["ttft_s"], found.pairs.logged["e2e_s"]
+    both = np.isfinite(ttft) & np.isfinite(e2e)
+    early = (ttft[both] > e2e[both] * (1 + EARLY)).mean() if both.any() else 0.0
+    if early > MOST_EARLY:
+        return (
+            f"{percent(float(early))} of the log's requests ended before their first token: have ttft_s and "
+            "e2e_s the same unit, and do they count from the same instant?"
+        )
+    medians = [(found.errors[name].simulated.p50, found.errors[name].logged.p50) for name in SHORT]
+    shares = [ours / theirs for ours, theirs in medians if ours and theirs]
+    if shares and (max(shares) < 1 / ANOTHER_UNIT or min(shares) > ANOTHER_UNIT):
+        return (
+            "every latency is hundreds of times off: are the log's in another unit than seconds? "
+            "agentctl ingest --map ttft_s=FIELD:ms --map e2e_s=FIELD:ms"
+        )
+    return None
 
 
 def _speed(found: Compared) -> str | None:

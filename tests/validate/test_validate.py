@@ -103,6 +103,33 @@ def test_requests_that_no_simulated_engine_can_hold_fail(log):
     assert "can never fit" in document["verdict"]["statement"]
 
 
+def test_where_no_request_fits_the_limits_are_named(log):
+    document = validate(log, profile=replace(PROFILE, max_model_len=8)).document
+    assert document["verdict"]["status"] == "UNVALIDATED"
+    assert "none of the 400 requests" in document["verdict"]["statement"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"ttft": 1e3, "e2e": 1e3}, "in another unit than seconds"),
+        ({"ttft": 1e3}, "ended before their first token: have ttft_s and e2e_s the same unit"),
+    ],
+)
+def test_milliseconds_are_not_taken_for_another_gpu(tmp_path, change, says):
+    def measured(row):
+        return {"ttft": 0.05, "e2e": 0.1 + 0.01 * row["out"]}
+
+    rows = [row | {key: v * change.get(key, 1) for key, v in measured(row).items()} for row in asked(60)]
+    told = validate(dataset(tmp_path, rows), profile=PROFILE).document["warnings"]
+    assert any(says in text for text in told) and not any("another GPU" in text for text in told)
+
+
+def test_the_verdict_names_what_was_compared_alone(tmp_path):
+    statement = validate(written(tmp_path, ttft=False), profile=PROFILE).document["verdict"]["statement"]
+    assert ": end-to-end p50 and p95 are the same as in the log" in statement and "TTFT" not in statement
+
+
 def test_without_placement_only_a_current_policy_can_be_compared(tmp_path):
     log = written(tmp_path, engine=False)
     none = validate(log, profile=PROFILE, engines=2)

@@ -10,6 +10,8 @@ import typer
 from agentctl.cli.options import Force, Html, Seed, Trace
 from agentctl.errors import UsageError
 
+MOST = 10**9  # as agentctl.profile.MOST, which is not imported for --help
+
 
 def log(
     ctx: typer.Context,
@@ -18,10 +20,10 @@ def log(
         Path | None, typer.Option("--output", "-o", metavar="PROFILE.toml", help="Write the profile.")
     ] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sequences that the engine ran at once.")
+        int | None, typer.Option(min=1, max=MOST, metavar="N", help="Sequences that the engine ran at once.")
     ] = None,
     max_num_batched_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens of a batch, at most.")
+        int | None, typer.Option(min=1, max=MOST, metavar="N", help="Tokens of a batch, at most.")
     ] = None,
     kv_blocks: Annotated[
         str | None,
@@ -30,7 +32,7 @@ def log(
         ),
     ] = None,
     block_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens of a KV block; default: 16.")
+        int | None, typer.Option(min=1, max=MOST, metavar="N", help="Tokens of a KV block; default: 16.")
     ] = None,
     meta: Annotated[
         Path | None, typer.Option(metavar="JSON", help="The engine's arguments: limits and names not given.")
