@@ -90,7 +90,7 @@ def test_a_given_pool_is_the_one_that_is_written(agentctl, log, tmp_path):
         ((*LIMITS, "--engines", 2), "--engines: the log does not say which of the 2 engines"),
         ((*LIMITS, "--model", "legacy"), "--model: is 'legacy'"),
         ((*LIMITS, "--prior", "h100"), "profile h100: is neither a file nor a preset"),
-        ((*LIMITS, "--requests", 5), "5 requests are too few"),
+        ((*LIMITS, "--requests", 5), "5 requests: too few"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_with_its_flag(agentctl, log, arguments, said):
