@@ -31,8 +31,10 @@ Units that are there are not moved again. An exclusive tier gives a unit away wh
 Replacing. Least recently used; loading and storing are uses, and of one request the last unit counts as
 used first. Units on the way in or being read stay. What finds no place is not stored, later units first.
 
-Bandwidth: see transfers. Latency belongs to loads: once each, or once per ceil(units / parallel). At one
-instant: transfers that end, then batches that end, arrivals, and engines that start.
+Bandwidth: see transfers. Loads and stores share a tier; an engine's link passes the same part of it, engine
+read / read, for both. Latency belongs to loads: once each, or once per ceil(units / parallel).
+
+At one instant: transfers that end, then batches that end, arrivals, and engines that start.
 """
 
 from __future__ import annotations
