@@ -101,4 +101,4 @@ def test_what_cannot_be_done_is_refused_with_its_flag(agentctl, log, arguments, 
 def test_meta_with_a_wrong_number_is_refused(agentctl, log, tmp_path):
     (tmp_path / "bad.json").write_text(json.dumps({"max_num_seqs": "128"}))
     done = agentctl("calibrate", "log", log, "--meta", "bad.json", "--kv-blocks", "unlimited")
-    assert done.code == 1 and "max_num_seqs is not a whole number above 0" in done.err
+    assert done.code == 1 and "max_num_seqs is not a whole number from 1 to 1000000000" in done.err
