@@ -57,7 +57,7 @@ def synthesise(
         raise UsageError(f"is {rate}", place="--rate", expected="session starts per minute, above 0")
     requests, n_later = draw(model, sessions, rate, seed)
     blocks = plant(requests, model.prefixes, model.block_tokens) if model.block_tokens else None
-    table = _table(requests, blocks, model.block_tokens)
+    table = _table(requests, blocks, model)
     made = {
         "workload": model.name,
         "sessions": sessions,
@@ -78,8 +78,8 @@ def synthesise(
     return SynthReport(trace, document, describe(document, model))
 
 
-def _table(requests: Requests, blocks: Planted | None, block_tokens: int | None) -> pa.Table:
-    n = requests.turn.size
+def _table(requests: Requests, blocks: Planted | None, model: Model) -> pa.Table:
+    n, block_tokens = requests.turn.size, model.block_tokens
     ids = np.array([f"r{row}" for row in range(1, n + 1)], dtype=object)
     before = ids[requests.before]
     before[requests.before < 0] = None
@@ -114,7 +114,7 @@ def _table(requests: Requests, blocks: Planted | None, block_tokens: int | None)
             "tip_node": blocks.tip,
             "n_blocks": blocks.depth[blocks.tip],
             "tail_tokens": requests.prompt % block_tokens,
-            "hash_scope": ["global"] * n,
+            "hash_scope": [model.hash_scope] * n,
             "hash_kind": ["token"] * n,
         }
     arrays = [
@@ -171,7 +171,7 @@ def _meta(table: pa.Table, model: Model, made: dict[str, Any]) -> dict[str, Any]
             "dropped": {},
             "joined": 0,
         },
-        "hash": {"kind": "token", "scope": "global"} if model.block_tokens else None,
+        "hash": {"kind": "token", "scope": model.hash_scope} if model.block_tokens else None,
         "names": {"hashed": False, "salt": None},
         "sessions": {
             "method": "explicit",

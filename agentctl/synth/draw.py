@@ -7,7 +7,7 @@ small workload already has the marginals of its model. Randomness comes from the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,6 +21,7 @@ F64 = NDArray[np.float64]
 I8 = NDArray[np.int8]
 
 DECIMALS = 6  # times are written to the microsecond
+NO_LIMIT = 1 << 40  # tokens
 OVERLAP = GAP_KINDS.index("overlap")
 
 
@@ -82,9 +83,13 @@ def draw(model: Model, sessions: int, sessions_per_min: float, seed: int) -> tup
     gap, gap_kind = _gaps(model, of, dice)
 
     shared = shared_tokens(model.prefixes, model.block_tokens)[prefix]
-    prompt, held, base = _prompts(
-        turn, session, shared, fresh, output, growth, cut, kept, cut_tokens, model.longest_prompt
-    )
+    lengths = (turn, session, shared, fresh, output, growth, cut, kept, cut_tokens)
+    factor = np.ones(sessions)
+    prompt, held, base = _prompts(*lengths, factor, NO_LIMIT)
+    extends = (turn > 0) & ~cut
+    gains = np.bincount(session, np.where(extends, prompt - held, 0), sessions)
+    factor = _growth_factor(model, kind, dice, gains, n_turns)
+    prompt, held, base = _prompts(*lengths, factor, model.longest_prompt)
     step = np.where(gap_kind == OVERLAP, 0.0, np.roll(service, 1)) + gap  # service of the turn before
     step[first] = 0.0
     since = np.cumsum(step)
@@ -134,6 +139,19 @@ def _by_class(
     return values
 
 
+def _growth_factor(model: Model, kind: I64, dice: Dice, gains: NDArray[Any], n_turns: I64) -> F64:
+    """What to multiply each session's growth by, so that the sessions of a class gain what their model says:
+    the one that drew most per turn gets most. 1 where it does not say, or nothing was drawn."""
+    factor = np.ones(gains.size)
+    for number, each in enumerate(model.classes):
+        if each.gain_tokens is not None:
+            mine = np.flatnonzero((kind == number) & (gains > 0))
+            mine = mine[np.argsort(gains[mine] / n_turns[mine], kind="stable")]
+            wanted = each.gain_tokens.at(np.sort(dice.strata(mine.size)))
+            factor[mine] = np.maximum(wanted, 0.0) / gains[mine]
+    return factor
+
+
 def _gaps(model: Model, of: I64, dice: Dice) -> tuple[F64, I8]:
     """Seconds before each turn and their kind."""
     gap, kinds = np.zeros(of.size), np.full(of.size, -1, np.int8)
@@ -150,8 +168,8 @@ def _gaps(model: Model, of: I64, dice: Dice) -> tuple[F64, I8]:
 
 
 @njit(cache=True, nogil=True)
-def _prompts(turn, session, shared, fresh, output, growth, cut, kept, cut_tokens, longest):
-    """(prompt, held, base) of all turns, session by session; shared and fresh are per session."""
+def _prompts(turn, session, shared, fresh, output, growth, cut, kept, cut_tokens, factor, longest):
+    """(prompt, held, base) of all turns, session by session; shared, fresh and factor are per session."""
     n = turn.size
     prompt, held, base = np.empty(n, np.int64), np.empty(n, np.int64), np.full(n, -1, np.int64)
     main = -1  # row of the session's longest prompt
@@ -159,10 +177,11 @@ def _prompts(turn, session, shared, fresh, output, growth, cut, kept, cut_tokens
         if turn[row] == 0:
             keeps, new = shared[session[row]], fresh[session[row]]
         elif cut[row]:
-            keeps = np.int64(min(max(kept[row], 0.0), 1.0) * prompt[main])
             new = cut_tokens[row]
+            keeps = min(np.int64(max(kept[row], 0.0) * prompt[main]), max(prompt[main] - new, 0))
         else:
-            keeps, new = prompt[main], max(output[main] + growth[row], 1)
+            keeps = prompt[main]
+            new = max(np.int64(np.rint(max(output[main] + growth[row], 1) * factor[session[row]])), 1)
         new = min(new, longest)
         held[row] = max(min(keeps, longest - new), 0)
         prompt[row] = held[row] + new

@@ -60,6 +60,8 @@ class Turns(NamedTuple):
     answer: F64  # output tokens of that one
     is_cut: Mask  # a later turn that does not extend that one
     shared: I64  # tokens of the session's shared prefix
+    size: I64  # of the whole session: its turns
+    gain: I64  # of the whole session: tokens of its longest prompt less those of its first
 
 
 def statistics_of(trace: Trace) -> Model:
@@ -92,6 +94,7 @@ def statistics_of(trace: Trace) -> Model:
         sessions=n_sessions,
         sessions_per_min=trace.meta["time"]["session_rate_per_min"] or _rate_per_min(starts),
         start_scv=1.0 if is_synthesised else _scv(starts),
+        hash_scope=_scope(trace),
         min_sessions=GROUP,
     )
 
@@ -126,6 +129,7 @@ def _turns(trace: Trace, rows: pl.DataFrame, number: I64, shared: I64) -> Turns:
     order = np.argsort(number, kind="stable")
     session = number[order]
     is_first = np.diff(session, prepend=-1) != 0
+    begin = np.flatnonzero(is_first)
     prompt = rows["prompt_tokens"].to_numpy()
     arrival = rows["arrival_s"].to_numpy()[order]
     held = np.full(prompt.size, -1)  # unknown
@@ -152,6 +156,8 @@ def _turns(trace: Trace, rows: pl.DataFrame, number: I64, shared: I64) -> Turns:
         answer=answer,
         is_cut=is_cut,
         shared=shared[session],
+        size=np.bincount(session)[session],
+        gain=(np.maximum.reduceat(prompt, begin) - prompt[begin])[session],
     )
 
 
@@ -217,6 +223,7 @@ def _class_of(turns: Turns, share: float, instead: SessionClass | None) -> Sessi
         cut_share=float(cut.sum() / max(later.sum(), 1)) if all(cut_tables) else 0.0,
         kept_share=cut_tables[0],
         cut_tokens=cut_tables[1],
+        gain_tokens=of("gain_tokens", turns.gain, turns.is_first & (turns.size > 1)),
     )
 
 
@@ -241,7 +248,7 @@ def _prefixes(trace: Trace, rows: pl.DataFrame, number: I64) -> tuple[tuple[Pref
     """
     n_sessions = int(number.max()) + 1
     nothing: tuple[tuple[Prefix, ...], I64] = ((), np.full(n_sessions, -1))
-    if not trace.block_tokens or (trace.meta["hash"] or {}).get("scope") == "session":
+    if not trace.block_tokens or _scope(trace) == "session":
         return nothing
     first = np.unique(number, return_index=True)[1]
     tip = rows["tip_node"].fill_null(0).to_numpy().astype(np.int64)[first]
@@ -306,6 +313,10 @@ def _nearest_above(parent, place):
         up = parent[node]
         above[node] = place[up] if place[up] >= 0 else above[up]
     return above
+
+
+def _scope(trace: Trace) -> str:
+    return "session" if (trace.meta["hash"] or {}).get("scope") == "session" else "global"
 
 
 def _rate_per_min(starts: F64) -> float:

@@ -78,6 +78,8 @@ class SessionClass:
     cut_share: float = 0.0
     kept_share: Distribution | None = None
     cut_tokens: Distribution | None = None
+    # Of sessions of two or more turns: the longest prompt less the first, to which growth is scaled.
+    gain_tokens: Distribution | None = None
 
 
 class Prefix(NamedTuple):
@@ -101,6 +103,7 @@ class Model:
     sessions_per_min: float
     start_scv: float = 1.0  # squared coefficient of variation between starts; 1: Poisson
     ends_with_starts: bool = False  # the log ends with the last start, and what would come later is not in it
+    hash_scope: str = "global"  # session: what sessions share is not known
     min_sessions: int | None = None  # each number of the model is of at least so many sessions; None: of none
 
 
