@@ -203,7 +203,8 @@ def _class_of(turns: Turns, share: float, instead: SessionClass | None) -> Sessi
     own = np.maximum(turns.prompt - turns.shared, 1).astype(np.float64)
     sizes = np.bincount(np.unique(turns.session, return_inverse=True)[1])
     append = later & ~turns.is_cut
-    cut = turns.is_cut
+    few = np.unique(turns.session[turns.is_cut]).size < GROUP
+    cut = turns.is_cut & (not few)
     n_turns, first = table(sizes, np.arange(sizes.size)), of("first_tokens", own, turns.is_first)
     assert n_turns and first, "every class has CLASS_SESSIONS sessions"
     cut_tables = (

@@ -194,6 +194,15 @@ def test_what_one_session_alone_has_does_not_show(tmp_path):
     assert made["gap_s"].max() < 54_321 / 2
 
 
+def test_contexts_that_few_sessions_cut_are_not_in_the_model(tmp_path):
+    for n_cut, share in ((GROUP - 1, 0), (60, 1 / 2)):
+        rows = rows_of(60)
+        for s in range(n_cut):
+            rows[3 * s + 2]["blocks"] = [*rows[3 * s]["blocks"][:1], 500_000 + s]
+        trace = write_dataset(tmp_path / f"{n_cut}.trace", rows, block_tokens=16)
+        assert [each.cut_share for each in statistics_of(trace).classes] == [share] * 2
+
+
 samples = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=200)
 
 
