@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from agentctl.errors import ConfigError
-from agentctl.profile import MOST, Positive, Profile, load_profile, parse_batch_time
+from agentctl.profile import MOST, Positive, Profile, Seqs, load_profile, parse_batch_time
 from agentctl.tier_presets import with_preset
 from agentctl.toml import build, check_keys, check_schema, read_toml
 
@@ -52,7 +52,7 @@ class Pool:
     engines: Annotated[int, Meta(ge=1, le=MAX_ENGINES)] = 1
     scheduler: Literal["vllm", "sglang"] = "vllm"
     max_num_batched_tokens: Positive = 8192
-    max_num_seqs: Positive = 256
+    max_num_seqs: Seqs = 256
     max_model_len: Positive | None = None
     long_prefill_token_threshold: Count = 0  # 0: off
     reserve_full_prompt: bool = True

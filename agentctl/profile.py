@@ -25,6 +25,7 @@ SLOWEST = {
 
 MOST = 10**9  # of blocks, tokens or bytes a token: more is a slip of the finger
 
+Seqs = Annotated[int, Meta(ge=1, le=10**6)]  # a batch of more fits no memory
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 
 
@@ -43,7 +44,7 @@ class Profile:
     )
     block_tokens: Positive | None = None
     max_num_batched_tokens: Positive | None = None
-    max_num_seqs: Positive | None = None
+    max_num_seqs: Seqs | None = None
     max_model_len: Positive | None = None
     fit: dict[str, Any] = field(default_factory=dict)  # rows, mape, by_region, covariance, box ...
     lps: dict[str, Any] = field(default_factory=dict)

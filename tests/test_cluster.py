@@ -144,7 +144,7 @@ def test_every_preset_loads_and_says_where_its_numbers_come_from():
         (with_pool(engines=0), "c.toml: [pool] engines", "int >= 1"),
         (with_pool(kv_blocks=10**12), "c.toml: [pool] kv_blocks", "<= 1000000000"),
         (with_pool(kv_blocks=10**20), "c.toml: [pool] kv_blocks", ""),
-        (with_pool(max_num_seqs=10**18), "c.toml: [pool] max_num_seqs", "<= 1000000000"),
+        (with_pool(max_num_seqs=10**18), "c.toml: [pool] max_num_seqs", "<= 1000000"),
         (with_pool(engines="four"), "c.toml: [pool] engines", "is of type str; expected int"),
         (with_pool(role="decoder"), "c.toml: [pool] role", "expected both or prefill or decode"),
         (with_pool(watermark=float("nan")), "c.toml: [pool] watermark", "finite"),

@@ -20,7 +20,7 @@ def log(
         Path | None, typer.Option("--output", "-o", metavar="PROFILE.toml", help="Write the profile.")
     ] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, max=MOST, metavar="N", help="Sequences that the engine ran at once.")
+        int | None, typer.Option(min=1, max=10**6, metavar="N", help="Sequences that the engine ran at once.")
     ] = None,
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(min=1, max=MOST, metavar="N", help="Tokens of a batch, at most.")

@@ -23,7 +23,8 @@ def lps(
         typer.Option("--from", metavar="S", help="log (end-to-end times) or profile (its coefficients)."),
     ] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Places in service; default: the profile's.")
+        int | None,
+        typer.Option(min=1, max=10**6, metavar="N", help="Places in service; default: the profile's."),
     ] = None,
     power: Annotated[
         list[Path],
