@@ -436,7 +436,7 @@ def _document(told: Told, tables: dict[str, Any] | None, trace: Trace, seed: int
         "fit": {
             "cost": fit.cost, "noise": fit.noise, "latencies": fit.n_errors,
             "independent": fit.n_independent, "runs": fit.n_runs, "searches": list(fit.starts),
-            "condition": fit.condition, "floor_s": told.floor_s,
+            "condition": fit.condition, "rugged": fit.is_rugged, "floor_s": told.floor_s,
         },
         "run": {
             "requests": run.workload.n_requests, "replay": run.workload.replay, "counts": run.workload.counts,

@@ -60,7 +60,7 @@ class Told:
     unlimited: bool
 
     def status(self, name: str) -> str:
-        """ok | poorly known | from above only | from below only | not seen | prior"""
+        """ok | rugged | poorly known | from above only | from below only | not seen | prior"""
         low, high = self.fit.interval[name]
         if low is None and high is None:
             return "prior" if self.boxes[name].prior else "not seen"
@@ -68,7 +68,9 @@ class Told:
             return "from above only"
         if high is None:
             return "from below only"
-        return "poorly known" if high / low > WIDE else "ok"
+        if high / low > WIDE:
+            return "poorly known"
+        return "rugged" if self.fit.is_rugged else "ok"
 
 
 def sections_of(told: Told) -> tuple[Section, ...]:
@@ -104,6 +106,11 @@ def _warnings(told: Told) -> list[str]:
             "the run is not reproduced: are the limits the engine's, did other traffic run beside, is the "
             "placement the logged one?"
         )
+    if fit.is_rugged:
+        warnings.append(
+            "the errors jump between neighbouring coefficients by more than the intervals allow: the run is "
+            "reproduced, but its intervals are too narrow and say little of single coefficients"
+        )
     unseen = [name for name in fit.values if told.status(name) == "not seen"]
     if unseen:
         warnings.append(f"no profile can be written: the log does not show {', '.join(unseen)}")
@@ -111,7 +118,7 @@ def _warnings(told: Told) -> list[str]:
         f"{name} ({fit.values[name] / box.prior:.2g} times)"
         for name, box in told.boxes.items()
         if box.prior and not 1 / FOREIGN < fit.values[name] / box.prior < FOREIGN
-        if told.status(name) == "ok"
+        if told.status(name) in ("ok", "rugged")
     ]
     if far:
         warnings.append(f"the prior is of another kind of engine: {', '.join(far)}")

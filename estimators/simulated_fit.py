@@ -64,6 +64,7 @@ class SimulatedFit:
     n_runs    of the simulator
     starts    cost that each search from afar ended with
     condition  of the slopes of the errors, each scaled to 1: with a large one coefficients trade off
+    is_rugged  cost next to the best place jumps by more than an interval allows: intervals are too narrow
     """
 
     values: dict[str, float]
@@ -75,6 +76,7 @@ class SimulatedFit:
     n_runs: int
     starts: tuple[float, ...]
     condition: float
+    is_rugged: bool = False
 
     @property
     def unseen(self) -> list[str]:
@@ -109,14 +111,15 @@ def fit_simulated(
     noise = max(float(np.sqrt(np.mean(np.minimum(np.abs(rest), 3 * BEND) ** 2))), NOISE_FLOOR)
     independent = min(kind.size / correlation_time(kind) for kind in search.kinds(rest))
     ends: dict[str, Ends] = dict.fromkeys(boxes, (None, None))
+    is_rugged = False
     slopes = search.slopes(best, np.arange(best.size), SLOPE_WIDTH)
     if intervals:
         note("intervals of the coefficients")
-        ends = _intervals(search, best, slopes, noise**2 * len(rest) / independent, seed)
+        ends, is_rugged = _intervals(search, best, cost, slopes, noise**2 * len(rest) / independent, seed)
     return SimulatedFit(
         dict(zip(boxes, map(float, np.exp(best)), strict=True)),
         ends, float(cost), noise, len(rest), independent, search.n_runs, tuple(c for _, c in found[:-1]),
-        float(np.linalg.cond(slopes / np.maximum(np.linalg.norm(slopes, axis=0), 1e-300))),
+        float(np.linalg.cond(slopes / np.maximum(np.linalg.norm(slopes, axis=0), 1e-300))), is_rugged,
     )  # fmt: skip
 
 
@@ -211,9 +214,14 @@ class _Search:
         return None
 
 
-def _intervals(search: _Search, best: F64, slopes: F64, scale: float, seed: int) -> dict[str, Ends]:
-    """Where each coefficient's profile rises by what LEVEL allows: above what is met next to the best place,
-    whose own cost is the luck of many tries."""
+def _intervals(
+    search: _Search, best: F64, found: float, slopes: F64, scale: float, seed: int
+) -> tuple[dict[str, Ends], bool]:
+    """(Where each coefficient's profile rises by what LEVEL allows, whether that says little.)
+
+    Above what is met next to the best place, whose own cost `found` is the luck of many tries; where that
+    luck is more than what is allowed, a better place may lie far away that no try has met.
+    """
     allowed = float(chi2.ppf(LEVEL, 1)) * scale
     covariance = np.linalg.pinv(slopes.T @ slopes, rcond=1e-9)
     squares, axes = np.linalg.eigh(covariance)
@@ -230,7 +238,7 @@ def _intervals(search: _Search, best: F64, slopes: F64, scale: float, seed: int)
         first = float(np.clip(np.sqrt(allowed * variance), SHORTEST, LONGEST))
         low, high = (_end(search, best, cost, allowed, k, sign * direction, first) for sign in (-1, 1))
         ends[name] = (low, high)
-    return ends
+    return ends, cost - found > allowed
 
 
 def _end(

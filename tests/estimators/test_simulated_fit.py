@@ -60,3 +60,14 @@ def test_neighbours_that_err_alike_count_as_one():
     alike = np.repeat(white[:2000], 10)
     assert correlation_time(alike) == pytest.approx(10, rel=0.25)
     assert correlation_time(np.zeros(5)) == 1
+
+
+def jumping(values):
+    """The line's errors, all of them larger by up to a fifth in steps much finer than an interval."""
+    step = np.floor(values["slope"] * 1e9) + np.floor(values["fixed"] * 1e7)
+    return [errors(values)[0] + 0.2 * np.modf(abs(np.sin(step)) * 1e4)[0]]
+
+
+def test_a_cost_that_jumps_between_neighbours_is_called_rugged():
+    assert not fit_simulated(errors, BOXES).is_rugged
+    assert fit_simulated(jumping, BOXES).is_rugged
