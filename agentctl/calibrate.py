@@ -20,7 +20,7 @@ from agentctl.estimators.batch_terms import MODELS, OPTIONAL, batch_time_of, val
 from agentctl.estimators.step_logs import StepLog, read_step_logs
 from agentctl.present import Section
 from agentctl.profile import PROFILE_SCHEMA, Profile, parse_profile
-from agentctl.profile_file import toml_text
+from agentctl.profile_file import toml_text, without_none
 
 CALIBRATE_SCHEMA = "agentctl/calibrate/1"
 ABSOLUTE_S = 1e9  # times beyond are unix seconds
@@ -152,18 +152,10 @@ def profile_tables(fitted: BatchModel, log: StepLog, engine: Engine, prior: Prof
         },
     }
     try:
-        parse_profile(_without_none(tables), "profile", "calibrated")
+        parse_profile(without_none(tables), "profile", "calibrated")
     except ConfigError as error:
         raise InputError(f"the fit makes no valid profile: {error.message}", hint=error.hint) from error
     return tables
-
-
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in table.items()
-        if value is not None
-    }
 
 
 def _fit_table(fitted: BatchModel) -> dict[str, Any]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentctl import __version__
 from agentctl.analyzers.words import count
-from agentctl.calibrate import CALIBRATE_SCHEMA, Engine
-from agentctl.calibrate_log_sections import Told, box_of, sections_of
+from agentctl.calibrate import Engine
+from agentctl.calibrate_log_document import log_document, log_profile, named_engine
+from agentctl.calibrate_log_scale import Scale, scale_of, sought_box
+from agentctl.calibrate_log_sections import Told, sections_of
 from agentctl.cluster import Cluster, Pool
 from agentctl.engine_meta import UNLIMITED, Limits
 from agentctl.errors import InputError, UsageError
-from agentctl.estimators.batch_terms import MODELS, OPTIONAL, batch_time_of, values_of
+from agentctl.estimators.batch_terms import MODELS, OPTIONAL, batch_time_of
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.estimators.simulated_fit import STARTS, Box, SimulatedFit, fit_simulated
 from agentctl.logged import LoggedRun, blocks_for_all, engines_in
 from agentctl.policies.base import load_policy
 from agentctl.present import Section
-from agentctl.profile import MOST, PROFILE_SCHEMA, SLOWEST, Profile, parse_profile
+from agentctl.profile import MOST, Profile
 from agentctl.profile_file import toml_text
 from agentctl.trace import Trace
 
@@ -33,16 +34,6 @@ Note = Callable[[str], None]
 MOST_REQUESTS = 1000  # fitted by default: the simulator runs some thousand times
 LEAST_REQUESTS = 20
 TERMS = ("b_context_mixed",)  # beside the base of the hinge, by default
-LONGEST_TOKEN, SHORTEST_TOKEN = SLOWEST["b0"], 1e-5  # seconds between two tokens that no engine takes
-SPREAD = 1.645  # standard deviations from the middle to the end of an interval of 90 %
-# Where coefficients are looked for, in multiples of what the log shows: the fastest token but a tenth, and
-# the fastest prompt per token.
-PER_TOKEN = {"b0": (0.02, 2.0), "h0": (0.02, 2.0), "h_seq": (1e-4, 0.5)}
-PER_PROMPT_TOKEN = {
-    "b_token": (1e-2, 2.0), "b_prefill": (1e-2, 2.0), "b_decode": (1e-2, 10.0),
-    "b_context": (1e-5, 0.1), "b_context_mixed": (1e-5, 0.1), "b_attention": (1e-7, 1e-2),
-    "b_past": (1e-5, 0.1),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,8 +96,8 @@ def calibrate_log(
     """
     names = _names(model, terms)
     run = _prepare(trace, limits, engines, policy, requests)
-    scale = _scale(run, str(trace.path))
-    boxes = {name: _box(name, scale, prior, model) for name in names}
+    scale = scale_of(run, str(trace.path))
+    boxes = {name: sought_box(name, scale, prior) for name in names}
     n = run.workload.n_requests
     fitted_rows = np.arange(n) < max(round(share * n), LEAST_REQUESTS)
     half = np.arange(n) < fitted_rows.sum() // 2
@@ -128,9 +119,9 @@ def calibrate_log(
         _peak_tokens(outcome, run.cluster.pools[0]), prior, limits.kv_blocks == UNLIMITED,
     )  # fmt: skip
     why = _why_no_profile(fit, prior)
-    tables = None if why else _profile(told, _named(engine or Engine(), trace), trace, seed)
+    tables = None if why else log_profile(told, named_engine(engine or Engine(), trace), trace, seed)
     return LogCalibration(
-        _document(told, tables, trace, seed), sections_of(told), fit, batch_time, tables, why
+        log_document(told, tables, trace, seed), sections_of(told), fit, batch_time, tables, why
     )
 
 
@@ -228,63 +219,8 @@ def _check_fits(run: LoggedRun, place: str) -> None:
         )
 
 
-class _Scale(NamedTuple):
-    """What the log shows of an engine's speed, s."""
-
-    token_s: float  # between two tokens, where it is fast
-    prompt_token_s: float  # to the first token per prompt token, where it is fast
-    floor_s: float  # a request waits so long for the batch in flight, which some logs do not count
-
-
-def _scale(run: LoggedRun, place: str) -> _Scale:
-    logged, requests = run.logged, run.workload.requests
-    steps = requests.output_tokens - 1
-    gaps = (logged.e2e_s - logged.ttft_s)[steps > 0] / steps[steps > 0]
-    gaps = gaps[np.isfinite(gaps)]
-    computed = np.maximum(requests.prompt_tokens - np.nan_to_num(logged.cached_tokens), 1)
-    per_token = (logged.ttft_s / computed)[np.isfinite(logged.ttft_s)]
-    if not gaps.size or not per_token.size:
-        raise InputError(
-            "no request has both a time to first token and, with more than one token, a duration",
-            place=place,
-            hint="both are needed; name the fields: agentctl ingest --map ttft_s=FIELD --map e2e_s=FIELD",
-        )
-    if (gaps < 0).mean() > 0.01:
-        raise InputError(
-            f"{(gaps < 0).mean():.0%} of requests ended before their first token",
-            place=place,
-            hint="do ttft_s and e2e_s have the same unit, and count from the same instant?",
-        )
-    if not SHORTEST_TOKEN < np.median(gaps) < LONGEST_TOKEN:
-        raise InputError(
-            f"a token took {np.median(gaps):.3g} s, as none does in any engine",
-            place=place,
-            hint="are the latencies in another unit? agentctl ingest --map ttft_s=FIELD:ms",
-        )
-    token = float(np.quantile(gaps, 0.1))
-    floor = float(np.median(gaps) + np.quantile(logged.ttft_s[np.isfinite(logged.ttft_s)], 0.1))
-    return _Scale(max(token, SHORTEST_TOKEN), max(float(np.quantile(per_token, 0.1)), 1e-9), floor)
-
-
-def _box(name: str, scale: _Scale, prior: Profile | None, model: str) -> Box:
-    unit, (low, high) = (
-        (scale.token_s, PER_TOKEN[name])
-        if name in PER_TOKEN
-        else (scale.prompt_token_s, PER_PROMPT_TOKEN[name])
-    )
-    low, high = low * unit, high * unit
-    value = values_of(prior.batch_time, [name])[name] if prior else 0.0
-    if prior is None or value <= 0:
-        return Box(low, high)
-    ends = prior.fit.get("interval", {}).get("b_prefill" if name == "b_token" else name)
-    spread = 0.2
-    if ends and 0 < ends[0] < ends[1]:
-        spread = float(np.log(ends[1] / ends[0])) / 2 / SPREAD
-    return Box(low, high, float(np.clip(value, low, high)), spread)
-
-
 def _fit(
-    run: LoggedRun, boxes: Mapping[str, Box], model: str, scale: _Scale, rows: Mask, seed: int, note: Note,
+    run: LoggedRun, boxes: Mapping[str, Box], model: str, scale: Scale, rows: Mask, seed: int, note: Note,
     intervals: bool,
 ) -> SimulatedFit:  # fmt: skip
     logged = run.logged
@@ -343,115 +279,3 @@ def _why_no_profile(fit: SimulatedFit, prior: Profile | None) -> InputError | No
             "with --gpu NAME, or --prior P",
         )
     return None
-
-
-def _named(engine: Engine, trace: Trace) -> Engine:
-    """With the model that the log names, where nobody gave one and the log names no other."""
-    names = trace.requests(["model"])["model"].drop_nulls().cast(str).unique()
-    if engine.model is not None or len(names) != 1:
-        return engine
-    return replace(engine, model=names[0])
-
-
-def _profile(told: Told, engine: Engine, trace: Trace, seed: int) -> dict[str, Any]:
-    pool = told.run.cluster.pools[0]
-    kv_blocks, why_kv = _kv_blocks(told)
-    given = {key: value for key, value in vars(engine).items() if value is not None}
-    tables: dict[str, Any] = {
-        "schema": PROFILE_SCHEMA,
-        **given,
-        "kv_blocks": kv_blocks,
-        "block_tokens": pool.block_tokens,
-        "max_num_batched_tokens": pool.max_num_batched_tokens,
-        "max_num_seqs": pool.max_num_seqs,
-        "max_model_len": pool.max_model_len,
-        "batch_time": {
-            **told.batch_time._asdict(),
-            "fit": {
-                "requests": told.judged["fitted"].requests,
-                "interval": {
-                    name: list(ends) for name, ends in told.fit.interval.items() if None not in ends
-                },
-                **{
-                    name: {key: value for key, value in one._asdict().items() if value is not None}
-                    for name, one in told.judged.items()
-                },
-                "condition": told.fit.condition,
-                "box": {name: [low, high] for name, (low, _, high) in box_of(told).items()},
-            },
-        },
-        "provenance": {
-            "source": "fitted-from-log",
-            "predictive_only": True,
-            "statement": "fitted to a request log by simulation: reproduces the run, single coefficients are "
-            "not measured",
-            "kv_blocks": why_kv,
-            "tool": f"agentctl {__version__}",
-            "method": "log",
-            "seed": seed,
-            "prior": told.prior.name if told.prior else None,
-            "inputs": {"trace": trace.digest},
-        },
-    }
-    tables = _without_none(tables)
-    parse_profile(tables, "profile", "calibrated")
-    return tables
-
-
-def _kv_blocks(told: Told) -> tuple[int, str | None]:
-    """Of the engine and, where nobody said it, what the number is."""
-    pool, prior = told.run.cluster.pools[0], told.prior
-    if not told.unlimited:
-        return pool.kv_blocks, None
-    used = f"at most {told.peak_tokens:,} tokens were in use at once in the log's run"
-    if prior and prior.kv_blocks and prior.block_tokens == pool.block_tokens:
-        is_enough = prior.kv_blocks * pool.block_tokens > told.peak_tokens
-        return (prior.kv_blocks, f"the prior's; {used}") if is_enough else (pool.kv_blocks, used)
-    return pool.kv_blocks, f"not known: as many as the log's requests would fill if none were evicted; {used}"
-
-
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in table.items()
-        if value is not None
-    }
-
-
-def _document(told: Told, tables: dict[str, Any] | None, trace: Trace, seed: int) -> dict[str, Any]:
-    fit, run, placement = told.fit, told.run, told.run.placement
-    return {
-        "schema": CALIBRATE_SCHEMA,
-        "source": "log",
-        "predictive_only": True,
-        "coefficients": {
-            name: {
-                "unit": "s", "value": value, "low": fit.interval[name][0], "high": fit.interval[name][1],
-                "searched": [told.boxes[name].low, told.boxes[name].high], "prior": told.boxes[name].prior,
-                "status": told.status(name),
-            }
-            for name, value in fit.values.items()
-        },
-        "errors": {name: one._asdict() for name, one in told.judged.items()},
-        "fit": {
-            "cost": fit.cost, "noise": fit.noise, "latencies": fit.n_errors,
-            "independent": fit.n_independent, "runs": fit.n_runs, "searches": list(fit.starts),
-            "condition": fit.condition, "rugged": fit.is_rugged, "floor_s": told.floor_s,
-        },
-        "run": {
-            "requests": run.workload.n_requests, "replay": run.workload.replay, "counts": run.workload.counts,
-            "engines": run.cluster.n_engines,
-            "engines_named": list(placement.names) if placement else [],
-            "placed_by": run.policy_name,
-            "placement_guessed": placement.n_guessed if placement else None,
-            "hits_as_logged": run.hits_as_logged,
-            "peak_kv_tokens": told.peak_tokens,
-            "box": {name: list(ends) for name, ends in box_of(told).items()},
-            "preemptions": int(told.outcome.preemptions.sum()),
-        },
-        "batch_time": tables["batch_time"] if tables else None,
-        "provenance": {
-            "agentctl_version": __version__, "trace_digest": trace.digest, "seed": seed,
-            "prior": told.prior.name if told.prior else None,
-        },
-    }  # fmt: skip

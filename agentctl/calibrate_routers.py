@@ -9,13 +9,14 @@ from typing import Any
 from agentctl.emit.engine_costs import peak_prefill_tokens_per_s, program_scheduling
 from agentctl.present import Section, Table, Unit
 from agentctl.profile import parse_profile
+from agentctl.profile_file import without_none
 
 
 def router_settings_of(tables: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """By router, from the tables of a profile; None without one."""
     if tables is None:
         return None
-    profile = parse_profile(_known(tables), "profile", "calibrated")
+    profile = parse_profile(without_none(tables), "profile", "calibrated")
     return {
         "llm-d": {"peakPrefillThroughput": round(peak_prefill_tokens_per_s(profile))},
         "vllm-router": program_scheduling(profile),
@@ -40,9 +41,3 @@ def _short(costs: Any) -> Any:
     if isinstance(costs, Mapping):
         return {key: _short(value) for key, value in costs.items()}
     return float(f"{costs:.4g}") if isinstance(costs, float) else costs
-
-
-def _known(tables: Any) -> Any:
-    if isinstance(tables, Mapping):
-        return {key: _known(value) for key, value in tables.items() if value is not None}
-    return tables

@@ -49,3 +49,12 @@ def _value(value: Any) -> str:
         case str():
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     raise TypeError(f"{type(value).__name__} has no form in a profile")
+
+
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without what is unknown: TOML has no null."""
+    return {
+        key: without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
