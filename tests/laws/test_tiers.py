@@ -128,14 +128,14 @@ def scattered(draw: st.DrawFn) -> TieredCluster:
 @settings(QUIET, max_examples=250)
 @given(scattered())
 def test_everything_ends_and_tokens_bytes_and_units_are_conserved(cluster):
-    for request, result in zip(cluster.requests, cluster.run(), strict=True):
+    results = cluster.run()
+    started_over = {r for engine in cluster.engines for r in engine.gave_back}  # and found more or less then
+    for r, (request, result) in enumerate(zip(cluster.requests, results, strict=True)):
         if result.status == "rejected":
             continue
         assert result.arrival <= result.scheduled < result.first_token <= result.finish
-        if not result.preemptions:
-            assert result.hit + sum(result.tier_hits) + result.prefilled >= request.prompt
-            if not result.load_s:  # else it may have given its blocks back and found more the second time
-                assert result.hit + sum(result.tier_hits) + result.prefilled == request.prompt
+        if not result.preemptions and r not in started_over:
+            assert result.hit + sum(result.tier_hits) + result.prefilled == request.prompt
     for store in cluster.stores:
         check_moves(store)
     loads = [m for store in cluster.stores for m in store.moves if m.kind == "load"]

@@ -221,6 +221,7 @@ class TieredEngine(Engine):
         self.moves: dict[int, list[Move]] = {}  # loads under way, by request
         self.loading: set[int] = set()  # requests that wait in the queue for their loads
         self.ready: set[int] = set()  # requests in the queue whose loads have ended: they hold blocks
+        self.gave_back: set[int] = set()  # requests that gave the blocks back into which they had loaded
         self.tier_hits: dict[int, list[int]] = {}  # tokens by tier, at the first admission
         self.load_s: Counter[int] = Counter()  # seconds from the start of the loads to their end
         self.batch_began, self.batch_moves = math.nan, list[Move]()
@@ -298,6 +299,7 @@ class TieredEngine(Engine):
         self.pool.release(job.blocks)
         job.blocks, job.cached, job.computed = [], 0, 0
         self.ready.remove(job.r)
+        self.gave_back.add(job.r)
 
     def _admit(self, budget: int, now: float) -> None:
         """As without tiers, but those that load are passed, and those that have loaded need no lookup."""
