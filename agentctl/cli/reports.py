@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentctl import __version__
 from agentctl.cli.command import origin
@@ -40,6 +40,39 @@ def finish(ctx: typer.Context, title: str, result: RunResult, folder: Path | Non
     if folder is not None:
         ctx.obj.note(f"written: {folder / REPORT_FILE}")
     return result.exit_code
+
+
+class Calibrated(Protocol):
+    """What every source of `agentctl calibrate` finds."""
+
+    @property
+    def document(self) -> dict[str, Any]: ...
+    @property
+    def sections(self) -> Sequence[Section]: ...
+    def toml(self) -> str: ...
+
+
+def finish_profile(
+    ctx: typer.Context,
+    title: str,
+    found: Calibrated,
+    output: Path | None,
+    html: Path | None,
+    force: bool,
+    following: str | None = None,
+) -> None:
+    """Write the profile and the report that were asked for, and print the result. Raises, before anything is
+    written, the error that says why there is no profile."""
+    document = with_command(ctx, found.document, title)
+    text = found.toml() if output else None
+    if output and text is not None:
+        with atomic_file(output, force=force) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    if html:
+        write_report(html, document, found.sections, force)
+    ctx.obj.result(document, found.sections)
+    if output:
+        ctx.obj.note(f"written: {output}" + (f"; next: {following}" if following else ""))
 
 
 def write_report(path: Path, document: dict[str, Any], sections: Sequence[Section], force: bool) -> None:

@@ -39,11 +39,11 @@ class KernelLowering(NativeLowering):  # type: ignore[misc]
         super().run_pass(state)
         lowered = state["cr"]
         # what Python would call, without code
-        stub = _dynfunc.make_function(
+        uncalled = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), state.func_id.func_name, "", 0, lowered.env, (state.library,)
         )
-        state["cr"] = lowered._replace(cfunc=stub)
-        context.insert_user_function(stub, lowered.fndesc, [state.library])
+        state["cr"] = lowered._replace(cfunc=uncalled)
+        context.insert_user_function(uncalled, lowered.fndesc, [state.library])
         return True
 
 

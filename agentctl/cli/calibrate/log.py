@@ -82,9 +82,8 @@ def log(
     from agentctl.calibrate_log import calibrate_log
     from agentctl.calibrate_prior import calibrate_prior
     from agentctl.cli.inputs import announce_compilation, open_input
-    from agentctl.cli.reports import check_free, with_command, write_report
+    from agentctl.cli.reports import check_free, finish_profile
     from agentctl.engine_meta import Limits, limits_of, read_meta
-    from agentctl.files import atomic_file
     from agentctl.profile import load_profile, parse_profile
 
     check_free(output, force)
@@ -117,13 +116,6 @@ def log(
             seed,
             ctx.obj.note,
         )
-        document = with_command(ctx, found.document, opened.name)
-    text = found.toml() if output else None
-    if output and text is not None:
-        with atomic_file(output, force=force) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    if html:
-        write_report(html, document, found.sections, force)
-    ctx.obj.result(document, found.sections)
-    if output:
-        ctx.obj.note(f"written: {output}; next: agentctl validate TRACE --profile {output}")
+        title = opened.name
+    following = f"agentctl validate TRACE --profile {output}"
+    finish_profile(ctx, title, found, output, html, force, following)

@@ -50,8 +50,7 @@ def lps(
     """
     from agentctl.calibrate_lps import calibrate_lps
     from agentctl.cli.inputs import open_input
-    from agentctl.cli.reports import check_free, with_command, write_report
-    from agentctl.files import atomic_file
+    from agentctl.cli.reports import check_free, finish_profile
     from agentctl.profile import load_profile, profile_tables
 
     check_free(output, force)
@@ -62,13 +61,4 @@ def lps(
             opened, loaded, tables, source=source, limit=max_num_seqs, power=power, steps=steps
         )
         title = opened.name if opened else power[0].name
-    document = with_command(ctx, found.document, title)
-    text = found.toml() if output else None
-    if output and text is not None:
-        with atomic_file(output, force=force) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    if html:
-        write_report(html, document, found.sections, force)
-    ctx.obj.result(document, found.sections)
-    if output:
-        ctx.obj.note(f"written: {output}")
+    finish_profile(ctx, title, found, output, html, force)

@@ -39,18 +39,10 @@ def prior(
     From the model's shape and the GPU's data sheet; nothing is measured, and the profile says so.
     """
     from agentctl.calibrate_prior import calibrate_prior
-    from agentctl.cli.reports import check_free, with_command, write_report
-    from agentctl.files import atomic_file
+    from agentctl.cli.reports import check_free, finish_profile
 
     check_free(output, force)
     check_free(html, force)
     found = calibrate_prior(model, gpu, tp, dtype, kv_dtype, memory_utilization, block_tokens)
-    document = with_command(ctx, found.document, model.name)
-    if output:
-        with atomic_file(output, force=force) as temporary:
-            temporary.write_text(found.toml(), encoding="utf-8")
-    if html:
-        write_report(html, document, found.sections, force)
-    ctx.obj.result(document, found.sections)
-    if output:
-        ctx.obj.note(f"written: {output}; next: agentctl recommend TRACE --profile {output}")
+    following = f"agentctl recommend TRACE --profile {output}"
+    finish_profile(ctx, model.name, found, output, html, force, following)

@@ -67,8 +67,7 @@ def steps(
     CSV or JSON lines with named columns.
     """
     from agentctl.calibrate import Engine, calibrate_steps
-    from agentctl.cli.reports import check_free, with_command, write_report
-    from agentctl.files import atomic_file
+    from agentctl.cli.reports import check_free, finish_profile
     from agentctl.profile import load_profile
 
     check_free(output, force)
@@ -84,21 +83,12 @@ def steps(
         warm_up=warm_up,
         max_wait=max_wait,
     )
-    document = with_command(ctx, found.document, files[0].name)
-    text = found.toml() if output else None
-    if output and text is not None:
-        with atomic_file(output, force=force) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    if html:
-        write_report(html, document, found.sections, force)
-    ctx.obj.result(document, found.sections)
-    if output:
-        sizes = {"--kv-blocks N": kv_blocks, "--block-tokens N": block_tokens}
-        unsaid = [flag for flag, value in sizes.items() if value is None]
-        following = f"agentctl recommend TRACE --profile {output}"
-        if unsaid:
-            following = f"a simulation needs the KV cache, too: again with {' '.join(unsaid)}"
-        ctx.obj.note(f"written: {output}; next: {following}")
+    sizes = {"--kv-blocks N": kv_blocks, "--block-tokens N": block_tokens}
+    unsaid = [flag for flag, value in sizes.items() if value is None]
+    following = f"agentctl recommend TRACE --profile {output}"
+    if unsaid:
+        following = f"a simulation needs the KV cache, too: again with {' '.join(unsaid)}"
+    finish_profile(ctx, files[0].name, found, output, html, force, following)
 
 
 def renamed(columns: list[str]) -> dict[str, str]:
