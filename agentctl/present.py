@@ -35,17 +35,52 @@ class Table:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure: y over x, with its name in the legend."""
+    """One line of a figure: y over x, with its name in the legend; with categories, x beside places in them.
+
+    low, high  ends of an interval around y (with categories: around x), one each per point; None: open. A
+               band around a line, bars at points
+    colour     place in the palette: the same thing looks the same in every figure; None: by position
+    is_strong  what the reader came for
+    panel      which of the figure's panels it is in
+    """
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
-    shape: Literal["line", "step", "bar", "points"] = "line"
+    shape: Literal["line", "step", "bar", "points", "stack"] = "line"
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    colour: int | None = None
+    is_strong: bool = False
+    panel: int = 0
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Values over x in rows, from 0 upwards: z[row][k] holds from x[k] to x[k + 1]."""
+
+    x: tuple[float, ...]
+    z: tuple[tuple[float, ...], ...]
+    label: str  # what z is, with its unit
+    panel: int = 0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line across a figure at one x or one y, such as a limit."""
+
+    name: str
+    x: float | None = None
+    y: float | None = None
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A question as the title, units on both axes, and what to conclude (and when not to)."""
+    """A question as the title, units on both axes, and what to conclude (and when not to).
+
+    panels      names of parts that lie above each other over the same x; none: one part without a name
+    categories  names along the y axis: the y of curves are places in them
+    """
 
     name: str  # stable id, used for the div
     question: str
@@ -55,6 +90,11 @@ class Figure:
     conclusion: str
     x_log: bool = False
     y_unit: Unit = ""
+    x_unit: Unit = ""
+    panels: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    heats: tuple[Heat, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)

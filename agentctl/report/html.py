@@ -6,18 +6,22 @@ Order: verdict, tables and figures, how to read this, assumptions, provenance (s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from agentctl.present import Fact, Figure, Section, Table
+from agentctl.present import Curve, Fact, Figure, Section, Table
 from agentctl.report.columns import NARROW
 from agentctl.report.escape import printable
-from agentctl.report.figures import plotly_spec
+from agentctl.report.figures import entries_of, height_px, plotly_spec
 from agentctl.report.numbers import fact_text, heading, style_of
+from agentctl.report.strokes import swatch
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+LONG = 6  # sections, from which on a list of them leads
+END_OF_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
 
 def html_page(
@@ -36,6 +40,7 @@ def html_page(
         f'<header><p class="kicker">{_text(kicker)}</p><h1>{_text(title)}</h1>',
         _verdict(sections[0]) if has_verdict else _summary(sections),
         "</header>",
+        _contents(sections) if has_verdict else "",
         *(_section(section, is_verdict=has_verdict and not place) for place, section in enumerate(sections)),
         _how_to_read(sections),
         _assumptions(sections),
@@ -71,7 +76,8 @@ def _scripts(figures: list[Figure]) -> str:
 
     specs = json.dumps([plotly_spec(figure) for figure in figures], sort_keys=True, allow_nan=False)
     data = specs.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    return f"""<script>{get_plotlyjs()}</script>
+    return f"""<noscript><p>A script draws the figures; the tables hold their main numbers.</p></noscript>
+<script>{get_plotlyjs()}</script>
 <script type="application/json" id="figures">{data}</script>
 <script>
 {_asset("report.js")}</script>
@@ -79,7 +85,18 @@ def _scripts(figures: list[Figure]) -> str:
 
 
 def _verdict(section: Section) -> str:
-    return f'<p class="verdict">{_text(section.sentence)}</p>'
+    """The first sentence is the answer."""
+    answer, *rest = END_OF_SENTENCE.split(section.sentence, maxsplit=1)
+    more = f"<span>{_text(rest[0])}</span>" if rest else ""
+    return f'<p class="verdict"><strong>{_text(answer)}</strong> {more}</p>'
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    shown = [section for section in sections[1:] if not section.is_assumptions]
+    if len(shown) < LONG:
+        return ""
+    items = (f'<a href="#{_text(section.name)}">{_text(section.title)}</a>' for section in shown)
+    return f'<nav aria-label="Sections">{" ".join(items)}</nav>'
 
 
 def _summary(sections: Sequence[Section]) -> str:
@@ -120,23 +137,27 @@ def _table(table: Table) -> str:
         for place, (label, unit) in enumerate(table.columns)
     ]
     is_text = [any(isinstance(row[place], str) for row in table.rows) for place in range(len(table.columns))]
+    names = [heading(label, style.unit) for (label, _), style in zip(table.columns, styles, strict=True)]
     heads = (
-        f"<th{_side(text)}>{_text(heading(label, style.unit))}</th>"
-        for (label, _), style, text in zip(table.columns, styles, is_text, strict=True)
+        f'<th scope="col"{_side(text)}>{_text(name)}</th>' for name, text in zip(names, is_text, strict=True)
     )
-    rows = []
+    rows, is_wordy = [], False
     for number, row in enumerate(table.rows):
         cells = []
         for place, (value, style, text) in enumerate(zip(row, styles, is_text, strict=True)):
             written = _text(style.write(value))
+            is_wordy |= text and len(written) > NARROW
             best = table.best.get(place) == number
-            cells.append(
-                f"<td{_side(text, written)}>{f'<b>{written}</b><i>best</i>' if best else written}</td>"
-            )
+            content = f"<b>{written}</b><i>best</i>" if best else written
+            label = f' data-label="{_text(names[place])}"'
+            cells.append(f"<td{_side(text, written)}{label}>{content}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     caption = f"<caption>{_text(table.title)}</caption>" if table.title else ""
+    shape = "wordy" if is_wordy else "scroll"
+    # What scrolls sideways is reached by the keyboard.
+    reach = "" if is_wordy else f' tabindex="0" role="region" aria-label="{_text(table.title or "table")}"'
     return (
-        f'<div class="scroll"><table>{caption}<thead><tr>{"".join(heads)}</tr></thead>'
+        f'<div class="{shape}"{reach}><table>{caption}<thead><tr>{"".join(heads)}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -149,11 +170,35 @@ def _side(is_text: bool, content: str = "") -> str:
 
 
 def _figure(figure: Figure) -> str:
+    name = _text(figure.name)
     return (
         f"<figure><h3>{_text(figure.question)}</h3>"
-        f'<div class="plot" id="figure-{_text(figure.name)}"></div>'
-        f"<figcaption>{_text(figure.conclusion)}</figcaption></figure>"
+        f"{_legend(figure)}"
+        f'<p class="axis">{_text(_axis_text(figure))}</p>'
+        f'<div class="plot" id="figure-{name}" style="height:{height_px(figure)}px" tabindex="0"'
+        f' role="group" aria-label="{_text(figure.question)}" aria-describedby="caption-{name}"></div>'
+        f'<output class="reading" id="reading-{name}" aria-live="polite"></output>'
+        f'<figcaption id="caption-{name}">{_text(figure.conclusion)}</figcaption></figure>'
     )
+
+
+def _axis_text(figure: Figure) -> str:
+    """What the y axis shows, and what the colours of a heat map do."""
+    colours = (f"colour: {heat.label}" for heat in figure.heats[:1])
+    return ", ".join(part for part in (figure.y_label, *colours) if part)
+
+
+def _legend(figure: Figure) -> str:
+    """What each line is, as buttons that hide and show it."""
+    entries: dict[str, Curve] = {curve.name: curve for curve in reversed(figure.curves)}
+    if len(entries) < 2:
+        return ""
+    buttons = (
+        f'<button type="button" aria-pressed="true" data-figure="{_text(figure.name)}" data-entry="{entry}">'
+        f"{swatch(curve, entry)}{_text(curve.name)}</button>"
+        for entry, curve in enumerate(entries[name] for name in entries_of(figure))
+    )
+    return f'<div class="legend" role="group" aria-label="Lines shown">{"".join(buttons)}</div>'
 
 
 def _how_to_read(sections: Sequence[Section]) -> str:
