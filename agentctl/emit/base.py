@@ -32,13 +32,9 @@ Fit = Literal["exact", "nearest", "none"]
 SIGNALS = ("index", "index_params", "index_delay_s", "metrics_interval_s", "metrics_delay_s")
 SCRAPED = ("waiting_requests", "running_requests", "kv_used_blocks", "kv_total_blocks", "context_tokens",
            "pending_prefill_tokens", "pending_prefill_pairs")  # fmt: skip
-BY_INDEX = (
-    "hit_tokens",
-    "inflight_prefill_tokens",
-    "unpublished_tokens",
-    "pending_prefill_tokens",
-    "pending_prefill_pairs",
-)  # fmt: skip  (uncached tokens are those that the index does not know)
+# Uncached tokens are those that the index does not know.
+BY_INDEX = ("hit_tokens", "inflight_prefill_tokens", "unpublished_tokens", "pending_prefill_tokens",
+            "pending_prefill_pairs")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ def counterpart_of(
         if decides_alike(policy, theirs, cluster):
             return policy
     if found:
-        return found[0]
+        return min(found, key=lambda theirs: len(different_signals(policy, theirs, cluster)))
     near = nearest.get(formula_of(policy))
     return loaded(cluster, *parse_policy(near.policy, router)) if near else None
 
