@@ -17,6 +17,8 @@ from agentctl.cluster import load_cluster
 from agentctl.distinct import distinct
 from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.hot_spots import hot_spots, hot_spots_section
+from agentctl.inside.hot import hot_figure
+from agentctl.inside.look import Look, sources
 from agentctl.metrics import Run, Samples, measure, per_s, tokens_per_s
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_settings, router_words
@@ -119,14 +121,15 @@ def simulate_policy(
         "regret": sample_regret(*ran, regret, progress) if regret else None,
         "hot_spots": hot_spots(outcome, cluster),
     }
+    look = Look(chosen.name, run, sources(run), why["hot_spots"], why["regret"])
     sections = (
         _verdict(document),
         *(explain_section(one, place) for place, one in enumerate(why["explain"], start=1)),
         *([regret_section(why["regret"])] if why["regret"] else []),
-        latency(document, run),
-        balance(document),
+        latency(document, look),
+        balance(document, look),
         course(document, run),
-        hot_spots_section(why["hot_spots"]),
+        replace(hot_spots_section(why["hot_spots"]), figures=(hot_figure([look]),) if run.done.any() else ()),
         _assumed(workload, cluster),
     )
     return RunResult({**document, **why}, sections, outcome=outcome.table())

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from agentctl.analyzers.distribution import cdf_curve
 from agentctl.analyzers.words import count, percent
-from agentctl.metrics import Floats, Run, Samples, sessions_in_flight, ttft_s
+from agentctl.inside.engines import load_figure
+from agentctl.inside.hits import hits_figure
+from agentctl.inside.latency import tpot_figure, ttft_figure
+from agentctl.inside.look import Look
+from agentctl.metrics import Floats, Run, Samples, sessions_in_flight
 from agentctl.present import Curve, Fact, Figure, Section, Table, Value
 
 LATENCIES = {
@@ -23,24 +26,13 @@ MOST_CURVES = 8  # more engines than this are told apart by nobody
 MOST_POINTS = 1000
 
 
-def latency(document: dict[str, Any], run: Run) -> Section:
+def latency(document: dict[str, Any], look: Look) -> Section:
     columns = ("mean", "p50", "p90", "p95", "p99")
     rows: list[tuple[Value, ...]] = []
     for key, label in LATENCIES.items():
         found = document["metrics"][key]
         rows.append((label, found["n"], *(found[column] for column in columns)))
     head = (("time", ""), ("values", "count"), *((column, "s") for column in columns))
-    figure = Figure(
-        name="simulate-ttft",
-        question="How long do requests wait for their first token?",
-        x_label="TTFT (s)",
-        y_label="share of requests",
-        curves=(cdf_curve(document["policy"], ttft_s(run)),),
-        conclusion="The height at a time is the share of requests that had their first token by then; a long "
-        "tail to the right is queueing or cold prompts. Rejected requests are not in it.",
-        x_log=True,
-        y_unit="ratio",
-    )
     sentence = (
         "Latencies of the requests that were served; a session includes its gaps, and its TTFET is the first "
         "token of its last turn."
@@ -50,11 +42,11 @@ def latency(document: dict[str, Any], run: Run) -> Section:
         "Latency",
         sentence,
         tables=(Table(head, tuple(rows)),),  # type: ignore[arg-type]
-        figures=(figure,) if document["metrics"]["ttft_s"]["n"] else (),
+        figures=(ttft_figure([look]), tpot_figure([look])) if document["metrics"]["ttft_s"]["n"] else (),
     )
 
 
-def balance(document: dict[str, Any]) -> Section:
+def balance(document: dict[str, Any], look: Look) -> Section:
     metrics = document["metrics"]
     hit, uneven = metrics["hit_ratio"]["value"], metrics["imbalance_prefill"]["value"]
     sentence = "No request was served."
@@ -89,7 +81,8 @@ def balance(document: dict[str, Any]) -> Section:
         "preemptions",
     )  # fmt: skip
     rows = tuple(tuple(engine[key] for key in keys) for engine in document["engines"])
-    return Section("balance", "Hits and balance", sentence, facts=facts, tables=(Table(head, rows),))  # type: ignore[arg-type]
+    figures = (hits_figure([look]), load_figure([look])) if hit is not None else ()
+    return Section("balance", "Hits and balance", sentence, facts, (Table(head, rows),), figures)  # type: ignore[arg-type]
 
 
 def course(document: dict[str, Any], run: Run) -> Section:

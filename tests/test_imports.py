@@ -28,6 +28,7 @@ LAYERS = (
         "explain",
         "regret",
         "hot_spots",
+        "inside",
         "recommend",
         "report",
         "emit",

@@ -181,6 +181,8 @@ def _x_axis(figure: Figure, anchor: str) -> dict[str, Any]:
         axis |= {"type": "log", "exponentformat": "SI", **_log_ticks(figure)}
     if figure.x_unit == "ratio":
         axis |= {"tickformat": ".0%", "hoverformat": ".1%"}
+        if any(curve.shape == "stack" for curve in figure.curves):
+            axis["range"] = [0, 1]
     if figure.categories and not figure.x_log:
         axis |= {"nticks": 5, "tickangle": 0, "zeroline": True, "zerolinecolor": LINE}
     return axis

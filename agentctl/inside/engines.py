@@ -1,0 +1,82 @@
+"""How even the load of engines is over time: requests on each, waiting ones included, as means of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from agentctl.inside.look import Look, share
+from agentctl.metrics import Floats, Run
+from agentctl.present import Curve, Figure, Section, Table, Unit, Value
+
+WINDOWS = 100
+NOTHING = 1e-9  # requests: what is left of rounding
+Column = tuple[str, Unit]
+
+
+def engines(looks: Sequence[Look]) -> Section:
+    """Uneven: in every window the busiest engine over the mean one, windows weighed by their load."""
+    head: tuple[Column, ...] = (
+        ("policy", ""), ("requests on an engine", ""), ("at the busiest time", ""), ("busiest / mean", ""),
+        ("prefill, busiest / mean", ""),
+    )  # fmt: skip
+    rows: list[tuple[Value, ...]] = []
+    for look in looks:
+        _, load = on_engines(look.run)
+        mean = load.mean(axis=1)
+        uneven = float(load.max(axis=1).sum() / mean.sum()) if mean.sum() > 0 else None
+        held = (float(mean.mean()), float(mean.max())) if mean.size else (None, None)
+        rows.append((look.name, *held, uneven, share(look.run, "imbalance_prefill")))
+    ratio, sentence = rows[0][3], "No request was served."
+    if isinstance(ratio, float):
+        sentence = (
+            f"Under {looks[0].name} the engine that is busiest at a time holds {ratio:.2f} times the "
+            "requests of the mean one."
+        )
+    figures = (load_figure(looks),) if any(look.run.done.any() for look in looks) else ()
+    table = Table(head, tuple(rows))
+    return Section("engines", "Load of the engines", sentence, tables=(table,), figures=figures)
+
+
+def load_figure(looks: Sequence[Look]) -> Figure:
+    curves = []
+    for panel, look in enumerate(looks):
+        edges, load = on_engines(look.run)
+        if load.size:
+            whole = np.concatenate([load, load[-1:]])  # a step holds until the next
+            mean, least, most = (tuple(of(whole, axis=1).tolist()) for of in (np.mean, np.min, np.max))
+            name = "mean of the engines, calmest to busiest"
+            curves.append(Curve(name, tuple(edges.tolist()), mean, "step", least, most, panel=panel))
+    return Figure(
+        name="load",
+        question="Are engines loaded evenly at every time?",
+        x_label="time (s)",
+        y_label="requests on an engine, waiting ones included, mean of a window",
+        curves=tuple(curves),
+        conclusion="The line is the mean engine, the band reaches from the calmest to the busiest one: a "
+        "wide band is uneven load, a line that keeps rising is more than the cluster can do.",
+        panels=tuple(look.name for look in looks) if len(looks) > 1 else (),
+    )
+
+
+def on_engines(run: Run) -> tuple[Floats, Floats]:
+    """(edges of WINDOWS windows, mean requests [window, engine]) from the first arrival to the last finish;
+    none when nothing finished. Exact: what is seen does not depend on when one looks."""
+    if not run.done.any():
+        return np.empty(0), np.empty((0, run.n_engines))
+    edges = np.linspace(run.arrival_s.min(), np.nanmax(run.finish_s), WINDOWS + 1)
+    held = np.stack([_held(run, edges, engine) for engine in range(run.n_engines)], axis=1)
+    load = np.diff(held, axis=0) / np.diff(edges)[:, None]
+    return edges, np.where(load > NOTHING, load, 0.0)
+
+
+def _held(run: Run, until: Floats, engine: int) -> Floats:
+    """Seconds that requests spent on an engine until each of these instants, added up."""
+    mine = run.done & (run.engine == engine)
+    total = np.zeros(until.size)
+    for instants, sign in ((run.arrival_s[mine], 1.0), (run.finish_s[mine], -1.0)):
+        ordered = np.sort(instants)
+        before = np.searchsorted(ordered, until)
+        total += sign * (until * before - np.concatenate([[0.0], np.cumsum(ordered)])[before])
+    return total
