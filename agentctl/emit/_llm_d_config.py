@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from agentctl.emit._llm_d_schema import PARAMETERS, Config
+from agentctl.emit.base import read_as
 from agentctl.errors import ConfigError
 from agentctl.toml import suggestion
 
@@ -45,12 +44,7 @@ def check_config(document: Mapping[str, Any], place: str = "EndpointPickerConfig
     to plugins that are not there; a profile without exactly one picker; no profile handler, or profiles of
     other names than it expects; plugins without the producers they read.
     """
-    try:
-        msgspec.convert(document, Config)
-    except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$")
-        where = f"{place}: {path.rstrip('`').lstrip('.')}" if path else place
-        raise ConfigError(text[0].lower() + text[1:].replace("`", ""), place=where) from error
+    read_as(Config, document, place)
     plugins = _named(document["plugins"], place)
     for fact, where, hint in _faults(document, plugins):
         raise ConfigError(fact, place=f"{place}: {where}", hint=hint)

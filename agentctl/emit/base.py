@@ -18,7 +18,9 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
 
 from agentctl.cluster import Cluster, Router
 from agentctl.errors import ConfigError
@@ -28,6 +30,7 @@ from agentctl.policies._settings import router_settings
 from agentctl.policies.base import Policy, load_policy, policy_file_names
 from agentctl.toml import suggestion
 
+T = TypeVar("T")
 Fit = Literal["exact", "nearest", "none"]
 SIGNALS = ("index", "index_params", "index_delay_s", "metrics_interval_s", "metrics_delay_s")
 SCRAPED = ("waiting_requests", "running_requests", "kv_used_blocks", "kv_total_blocks", "context_tokens",
@@ -214,6 +217,28 @@ def undeployed_signals(router: Router, can: Mapping[str, Any], policy: Policy) -
     return tuple(f"{key} was simulated as {getattr(router, key)}, deployed it is {can[key]}" for key in keys)
 
 
+def lateness(router: Router, policy: Policy) -> tuple[str, ...]:
+    """How late signals may be for the simulation to hold, in words: no setting makes it so."""
+    words = {
+        "index_delay_s": "events of KV blocks reach the router within {:g} s",
+        "metrics_delay_s": "metrics of engines reach the router within {:g} s of their time",
+    }
+    late = [key for key in signals_of(policy) if key in words and getattr(router, key)]
+    return tuple(f"{words[key].format(getattr(router, key))}, as simulated" for key in late)
+
+
+def instead_of(policy: Policy, theirs: Policy, nearest: Mapping[str, Near]) -> list[str]:
+    """That `theirs` is deployed for `policy`, and why it is another; nothing when it is the same."""
+    if theirs is policy:
+        return []
+    near = nearest.get(formula_of(policy)) if formula_of(policy) != formula_of(theirs) else None
+    return [f"{theirs.name} instead of {policy.name}" + (f": {near.differs}" if near else "")]
+
+
+def none_for(policy: Policy, program: str) -> Emitted:
+    return Emitted({}, (), "none", (f"{program} has nothing that stands for {policy.name}",))
+
+
 def fit_of(simulated: Policy, deployed: Policy | None, differences: Sequence[str]) -> Fit:
     if deployed is None:
         return "none"
@@ -252,6 +277,16 @@ def check_limits(deployment: Deployment) -> None:
 
 
 # Text
+
+
+def read_as(kind: type[T], document: Any, place: str) -> T:
+    """The document as msgspec type `kind`; raises ConfigError with the place of what does not fit."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$")
+        where = f"{place}: {path.rstrip('`').lstrip('.')}" if path else place
+        raise ConfigError(text[0].lower() + text[1:].replace("`", ""), place=where) from error
 
 
 def command(words: Sequence[str]) -> str:

@@ -20,6 +20,9 @@ from agentctl.emit.base import (
     counterpart_of,
     fit_of,
     formula_of,
+    instead_of,
+    lateness,
+    none_for,
     number,
     undeployed_signals,
 )
@@ -151,8 +154,7 @@ def emit(deployment: Deployment) -> Emitted:
     check_limits(deployment)
     theirs = counterpart(deployment.policy, deployment.cluster, deployment.version)
     if theirs is None:
-        why = f"llm-d has nothing that stands for {deployment.policy.name}"
-        return Emitted({}, (), "none", (why,))
+        return none_for(deployment.policy, "llm-d")
     document = configuration(theirs, deployment)
     arguments = [*check_config(document), f"--refresh-metrics-interval={_scrape_ms(deployment):g}ms"]
     text = yaml_text(document)
@@ -266,19 +268,12 @@ def _scrape_ms(deployment: Deployment) -> float:
 def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     """From what was simulated under `deployment.policy`."""
     policy, router = deployment.policy, deployment.cluster.router
-    found = []
-    if theirs is not policy:
-        near = NEAREST.get(formula_of(policy))
-        same = formula_of(policy) == formula_of(theirs)
-        found.append(
-            f"{theirs.name} instead of {policy.name}" + (f": {near.differs}" if near and not same else "")
-        )
+    found = instead_of(policy, theirs, NEAREST)
     if any(theirs.params[weight] for weight in SCRAPED):
-        can = {"metrics_interval_s": router.metrics_interval_s or SCRAPE_S, "metrics_delay_s": 0.0}
+        can = {"metrics_interval_s": router.metrics_interval_s or SCRAPE_S}
         found += undeployed_signals(router, can, policy)
-    if _reads_hits(theirs):
-        found += undeployed_signals(router, {"index_delay_s": 0.0}, policy)
-        found += _index_differences(deployment) if router.index == "approximate" else []
+    if _reads_hits(theirs) and router.index == "approximate":
+        found += _index_differences(deployment)
     my = theirs.params
     if my["session_weight"] and my["session_filter"]:
         found.append("the session's scorer and filter keep bindings of their own, simulated was one")
@@ -308,7 +303,7 @@ def _index_differences(deployment: Deployment) -> list[str]:
 
 
 def _needs(deployment: Deployment, theirs: Policy) -> list[str]:
-    found = []
+    found = list(lateness(deployment.cluster.router, theirs))
     if deployment.cluster.router.index != "approximate" and _reads_hits(theirs):
         found.append("vllm.url of token-producer is a service that renders prompts of this model: set it")
         found.append("one PYTHONHASHSEED in the endpoint picker and in all engines")

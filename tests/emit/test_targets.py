@@ -15,9 +15,11 @@ from agentctl.emit.base import (
     command,
     counterpart_of,
     find_target,
+    loaded,
     targets,
 )
 from agentctl.errors import ConfigError
+from agentctl.policies._settings import settled
 from agentctl.policies.base import load_policy, policy_names
 from agentctl.profile import load_profile
 
@@ -56,6 +58,43 @@ def test_a_formula_without_a_counterpart_takes_the_table_or_none():
     ours, near = load_policy("lmetric"), {"lmetric": Near("vllm-router:kv_aware:temperature=0.5", "words")}
     assert counterpart_of(ours, CLUSTER, "vllm-router", near).params == {"temperature": 0.5}
     assert counterpart_of(ours, CLUSTER, "vllm-router", {}) is None
+
+
+@pytest.mark.parametrize("name", policy_names())
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_every_policy_has_a_fit_in_every_target_and_never_another_one(target, name):
+    """Exact, nearest or none, as `counterpart` says; what is near is itself exact: it can be simulated."""
+    program = targets()[target]
+    version, ours = program.VERSIONS[0], loaded(CLUSTER, name)
+    theirs = program.counterpart(ours, CLUSTER, version)
+    found = program.emit(Deployment(settled(CLUSTER, ours), ours, version, 1000, 1200))
+    if theirs is None:
+        assert (found.fit, found.files) == ("none", {})
+        return
+    assert found.fit == ("exact" if theirs is ours else "nearest")
+    assert bool(found.differences) == (found.fit == "nearest")
+    deployed = Deployment(settled(CLUSTER, theirs), theirs, version, 1000, 1200)
+    assert program.counterpart(theirs, CLUSTER, version) is theirs
+    again = program.emit(deployed)
+    assert again.fit == "exact", again.differences
+    assert again == program.emit(deployed), "the same bytes"
+    assert all(text.endswith("\n") for text in again.files.values())
+
+
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_what_reads_the_future_has_no_counterpart(target):
+    program = targets()[target]
+    assert program.counterpart(load_policy("oracle-conserve"), CLUSTER, program.VERSIONS[0]) is None
+
+
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_no_target_emits_for_a_trace_that_does_not_fit(target):
+    program = targets()[target]
+    too_long = 10 * CLUSTER.pools[0].kv_blocks * CLUSTER.pools[0].block_tokens
+    name = next(name for name in policy_names() if name.startswith(f"{target}:"))
+    ours = loaded(CLUSTER, name)
+    with pytest.raises(ConfigError, match="of the trace"):
+        program.emit(Deployment(settled(CLUSTER, ours), ours, program.VERSIONS[0], too_long, too_long))
 
 
 def test_an_unknown_target_or_version_says_which_there_are():
