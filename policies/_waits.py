@@ -17,12 +17,17 @@ TIE_S = 1e-6  # waits this close are equal
 
 @njit(cache=True)
 def expected_wait(view: View, my: Any) -> NDArray[np.float64]:
-    """Seconds: tokens queued, tokens sent since the last poll, and `mean_prefill_tokens` for each request
-    running or sent since, over the throughput; plus a penalty that grows without bound as KV fills."""
+    """Seconds: tokens queued, and `mean_prefill_tokens` for each request running or sent since the last poll,
+    over the throughput; plus a penalty that grows without bound as KV fills. Engines that report no tokens
+    queued (`queue_tokens` 0) count `mean_prefill_tokens` for each request that waits."""
     wait = np.empty(view.running_requests.size)
     for engine in range(wait.size):
         n_requests = view.running_requests[engine] + view.unpublished_requests[engine]
-        tokens = view.pending_prefill_tokens[engine] + view.unpublished_tokens[engine]
+        tokens = 0
+        if my.queue_tokens > 0:
+            tokens = view.pending_prefill_tokens[engine]
+        else:
+            n_requests += view.waiting_requests[engine]
         used = min(view.kv_used_blocks[engine] / view.kv_total_blocks[engine], 0.999)
         work = tokens + my.mean_prefill_tokens * n_requests
         wait[engine] = work / my.throughput + my.kv_pressure_weight * used / (1 - used)

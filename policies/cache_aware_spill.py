@@ -12,7 +12,7 @@ overlap_decay x): x is what its tokens to prefill exceed the least such engine's
 length. The group is then the engines with the highest score, or with that of an engine drawn by softmax
 over the scores.
 
-Source: smg, cache_aware (source of about 1.9, flags of 1.13.0). Sees: hit tokens, the router's own
+Source: smg, cache_aware (source of about 1.9, 1.13.0 run). Sees: hit tokens, the router's own
 requests in flight, and for the wait what least-load sees. Ties of the wait: random.
 
     cache_threshold        0.3   share of the prompt; set 0 with KV events
@@ -23,6 +23,7 @@ requests in flight, and for the wait what least-load sees. Ties of the wait: ran
     throughput             2000  tokens/s of an engine
     mean_prefill_tokens    1024  tokens that a request running or just sent stands for
     kv_pressure_weight     0.15  s at half of the KV in use
+    queue_tokens           0     1: engines report the tokens that wait (SGLang), 0: the requests (vLLM)
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Params(NamedTuple):
     throughput: float = 2_000.0
     mean_prefill_tokens: float = 1_024.0
     kv_pressure_weight: float = 0.15
+    queue_tokens: float = 0.0
     tie: int = RANDOM
 
 
@@ -86,11 +88,11 @@ def match_costs(view: View, requests: Requests, r: int, my: Params) -> NDArray[n
         "hit_tokens",
         "inflight_requests",
         "pending_prefill_tokens",
+        "waiting_requests",
         "running_requests",
         "kv_used_blocks",
         "kv_total_blocks",
         "unpublished_requests",
-        "unpublished_tokens",
     ),
 )
 @njit(cache=True)

@@ -1,17 +1,19 @@
 """Least load of the Shepherd Model Gateway: the shortest expected wait, with a barrier before full KV.
 
-wait = (q + mean_prefill_tokens (r + d) + t) / throughput + kv_pressure_weight u / (1 - u), in seconds,
-least wins: q tokens to prefill, r requests running and u the share of KV in use as the engine last
-reported; d requests and t tokens that this router has sent there since. Between two reports the router so
-spreads what it sends itself, and nothing ends.
+wait = (q + mean_prefill_tokens (r + d)) / throughput + kv_pressure_weight u / (1 - u), in seconds, least
+wins: q tokens to prefill, r requests running and u the share of KV in use as the engine last reported; d
+requests that this router has sent there since. vLLM reports how many requests wait and not their tokens:
+q is then mean_prefill_tokens for each. Between two reports the router so spreads what it sends itself, and
+nothing ends. It reads no prompt: a long one counts like a short one (HTTP; over gRPC it would know).
 
-Source: smg, least_load (source of about 1.9, flags of 1.13.0). Sees: pending prefill tokens, running
-requests, KV blocks in use and in total, the router's own requests and tokens since the last report. Waits
-within a microsecond are ties: random.
+Source: smg 1.13.0, least_load, run with engines of both kinds (docs/conformance.md). Sees: pending prefill
+tokens, waiting and running requests, KV blocks in use and in total, the router's own requests since the
+last report. Waits within a microsecond are ties: random.
 
     throughput           2000  tokens/s of an engine
     mean_prefill_tokens  1024  tokens that a request running or just sent stands for
     kv_pressure_weight   0.15  s at half of the KV in use
+    queue_tokens         0     1: engines report the tokens that wait (SGLang), 0: the requests (vLLM)
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Params(NamedTuple):
     throughput: float = 2_000.0
     mean_prefill_tokens: float = 1_024.0
     kv_pressure_weight: float = 0.15
+    queue_tokens: float = 0.0
     tie: int = RANDOM
 
 
@@ -43,14 +46,14 @@ def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float
 @policy(
     "least-load",
     params=Params,
-    source="smg, about 1.9",
+    source="smg 1.13.0",
     sees=(
         "pending_prefill_tokens",
+        "waiting_requests",
         "running_requests",
         "kv_used_blocks",
         "kv_total_blocks",
         "unpublished_requests",
-        "unpublished_tokens",
     ),
     cost=cost,
 )

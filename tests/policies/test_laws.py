@@ -25,6 +25,7 @@ VARIANTS = [
     ("mooncake-conductor", {"balancing_threshold": 2}),
     ("preble", {"high_load": 2}),
     ("conserve", {"quantile": 0.5}),
+    ("smg:least_load", {"queue_tokens": 1}),
 ]
 # Round robin orders engines by number, on purpose; a draw is a number too, and so is a place on a ring.
 BY_NUMBER = {

@@ -71,7 +71,7 @@ def i8(*values):
         ("sglang-router:cache_aware", {"cache_threshold": 0.96}, D),  # and so is this one no match
         ("vllm-router:cache_aware", {}, B),
         ("vllm-router:kv_aware", {}, A),  # 14,000 / 428,800 / 55,800 / 20,000
-        ("smg:least_load", {}, D),  # 3.122 / 19.494 / 1.532 / 0 s
+        ("smg:least_load", {"queue_tokens": 1}, D),  # 3.122 / 19.494 / 1.532 / 0 s
         ("smg:cache_aware", {}, D),  # B matches longest and spills: D waits least of those that do not
         ("smg:cache_aware", {"balance_rel_threshold": 3}, B),  # 15 <= 3 * 5.75
         ("production-stack:prefixaware", {}, B),
@@ -99,7 +99,7 @@ def test_state_x_is_decided_as_the_formulas_say(name, params, engine):
         ("llm-d:affinity", {}, [-3.099, -2.487, np.inf, np.inf]),
         ("llm-d:token_load", {}, [-0.99952, -0.99361, -0.99557, -0.99523]),
         ("llm-d:active_request", {}, [-0.6, 0, -0.8667, -1]),
-        ("smg:least_load", {}, [3.122, 19.494, 1.532, 0]),
+        ("smg:least_load", {"queue_tokens": 1}, [3.122, 19.494, 1.532, 0]),
         ("production-stack:loadaware", {}, [-0.8565, 0.6487, -0.7722, -1]),
         ("vllm-router:kv_aware", {}, [14_000, 428_800, 55_800, 20_000]),
     ],
@@ -402,17 +402,24 @@ def test_a_short_prompt_is_hashed_by_its_whole_blocks(monkeypatch):
 
 
 def test_expected_wait_counts_what_was_sent_since_the_last_poll():
-    """1,000 tokens and one request of 1,024 sent since: 2,024 more tokens at 2,000 a second."""
-    sent = STATE_X._replace(unpublished_requests=i8(0, 0, 0, 1), unpublished_tokens=i8(0, 0, 0, 1_000))
-    np.testing.assert_allclose(Router("smg:least_load").cost(sent)[D], 1.012)
+    """Three requests of 1,024 tokens each, whatever their length, at 2,000 tokens a second."""
+    sent = STATE_X._replace(unpublished_requests=i8(0, 0, 0, 3), unpublished_tokens=i8(0, 0, 0, 50_000))
+    np.testing.assert_allclose(Router("smg:least_load").cost(sent)[D], 1.536)
     full = STATE_X._replace(kv_used_blocks=np.full(4, 1_000))
     assert np.all(np.isfinite(Router("smg:least_load").cost(full)))
 
 
+def test_an_engine_that_reports_no_tokens_is_judged_by_the_requests_that_wait():
+    waiting = view_of(waiting_requests=[2, 0, 1, 3], pending_prefill_tokens=[0, 9_000, 0, 0])
+    np.testing.assert_allclose(Router("smg:least_load").cost(waiting), [1.024, 0, 0.512, 1.536])
+    tokens = Router("smg:least_load", queue_tokens=1).cost(waiting)
+    np.testing.assert_allclose(tokens, [0, 4.5, 0, 0])
+
+
 def test_waits_within_a_microsecond_are_ties():
-    view = view_of(pending_prefill_tokens=[2, 1, 3_000, 0])
-    assert {choose("smg:least_load", view, r=r, throughput=2e6) for r in range(60)} == {0, 1, 3}
-    assert {choose("smg:least_load", view, r=r, throughput=1e5) for r in range(60)} == {3}
+    view, my = view_of(pending_prefill_tokens=[2, 1, 3_000, 0]), {"queue_tokens": 1}
+    assert {choose("smg:least_load", view, r=r, throughput=2e6, **my) for r in range(60)} == {0, 1, 3}
+    assert {choose("smg:least_load", view, r=r, throughput=1e5, **my) for r in range(60)} == {3}
 
 
 def spills(*load, **params):
