@@ -31,12 +31,14 @@ class RunResult:
     sections   the same result for the terminal and the HTML report, verdict first
     exit_code  0 done; 3 done, but the objective was not met or the claim is declined
     outcome    one row per simulated request (design: outcome.parquet), when there is one run to show
+    files      what else goes into the run folder, by relative path
     """
 
     document: dict[str, Any]
     sections: tuple[Section, ...]
     exit_code: int = 0
     outcome: pa.Table | None = field(default=None, compare=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, compare=False)
 
     def write(self, folder: Path, force: bool = False, extra: Mapping[str, bytes] | None = None) -> None:
         """Write the run folder whole or not at all: result.json, outcome.parquet and `extra` files by name.
@@ -51,7 +53,7 @@ class RunResult:
                 import pyarrow.parquet as pq
 
                 pq.write_table(self.outcome, temporary / OUTCOME_FILE, compression="zstd")
-            for name, content in (extra or {}).items():
+            for name, content in {**self.files, **(extra or {})}.items():
                 (temporary / name).parent.mkdir(parents=True, exist_ok=True)
                 (temporary / name).write_bytes(content)
 

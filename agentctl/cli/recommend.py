@@ -15,7 +15,6 @@ from agentctl.cli.options import (
     Seed,
     Slo,
     Trace,
-    policies_in,
     whole_numbers,
 )
 
@@ -34,8 +33,20 @@ def recommend(
         str | None,
         typer.Option(metavar="A,B", help="Routing policies to compare; default: five, one of each kind."),
     ] = None,
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KEY=A,B",
+            help="Settings of the cluster file to try, such as max_num_seqs=64..256 (repeatable).",
+        ),
+    ] = [],  # noqa: B006  (typer copies it)
     objective: Annotated[
-        str, typer.Option(metavar="O", help="What is best: peak-load is the load carried within the SLOs.")
+        str,
+        typer.Option(
+            metavar="O,...",
+            help="What is best: peak-load, peak-tps, goodput, gpus, ttfet, cost or tokens-per-joule; "
+            "several: the Pareto set.",
+        ),
     ] = "peak-load",
     current: Annotated[
         str | None,
@@ -44,8 +55,16 @@ def recommend(
     replay: Replay = None,
     replicates: Annotated[
         int | None,
-        typer.Option(min=2, metavar="N", help="Resampled workloads per load; more narrow the interval."),
+        typer.Option(
+            min=2, metavar="N", help="Resampled workloads; more measure the error better. Default: 8 to 60."
+        ),
     ] = None,
+    sensitivity: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity/--no-sensitivity", help="Run the finalists again under changed assumptions."
+        ),
+    ] = True,
     seed: Seed = 0,
     strict: Annotated[
         bool, typer.Option("--strict", help="End with code 3 when a validity check only warns.")
@@ -62,25 +81,33 @@ def recommend(
     from agentctl.cluster import load_cluster
     from agentctl.profile import load_profile
     from agentctl.recommend import recommend
+    from agentctl.recommend.grid import axis
+    from agentctl.recommend.runs import kept_runs
     from agentctl.result import RESULT_FILE
 
     check_free(output, force, mark=RESULT_FILE)
     sizes = whole_numbers(engines, "--engines") if engines else ()
+    axes = [axis(text) for text in vary]
     announce_compilation(ctx.obj)
-    with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
+    with open_input(trace, ctx.obj) as opened, kept_runs(output) as runs, ctx.obj.progress() as progress:
+        if runs.resumed:
+            ctx.obj.note(f"{runs.resumed:,} runs are known from before")
         result = recommend(
             opened,
             profile=load_profile(profile) if profile else None,
             cluster=load_cluster(cluster) if cluster else None,
-            policies=policies_in(policies),
+            policies=[policies] if policies is not None else (),
             engines=sizes,
+            vary_settings=axes,
             slos=slo,
             current=current,
             objective=objective,
             replay=replay,
             replicates=replicates,
+            sensitivity=sensitivity,
             seed=seed,
             strict=strict,
+            runs=runs,
             progress=progress,
         )
-    return finish(ctx, opened.name, result, output, force)
+        return finish(ctx, opened.name, result, output, force)

@@ -1,16 +1,20 @@
-"""Who is compared: policies on cluster sizes, the current policy among them."""
+"""Who is compared: policies on clusters of several sizes and settings, today's configuration among them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from agentctl.cluster import Cluster, cluster_of, with_profile
+from agentctl.cluster import Cluster, check_simulated, cluster_of, with_profile
 from agentctl.errors import UsageError
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_words, settled
 from agentctl.policies.base import Policy, load_policy
 from agentctl.profile import Profile
+from agentctl.recommend.grid import Axis, policy_grid
 from agentctl.recommend.search import Candidate
+from agentctl.recommend.variants import setting_of, with_setting
 from agentctl.simulate import current_policy, policy_of
 
 DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
@@ -18,6 +22,9 @@ REFERENCE = "round-robin"  # when the current policy is not given
 # When none are named: one of each kind of idea. All of the folder would cost several times the run, and the
 # more there are, the likelier one of them wins by luck.
 DEFAULT_POLICIES = ("least-loaded", "lmetric", "prefix-affine", "round-robin", "smetric")
+MOST_CANDIDATES = 500  # a guess at what anybody waits for
+
+Settings = tuple[tuple[str, Any], ...]
 
 
 def base_cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
@@ -31,24 +38,64 @@ def base_cluster(profile: Profile | None, cluster: Cluster | None) -> Cluster:
 
 
 def candidates_of(
-    clusters: Mapping[int, Cluster], policies: Sequence[str], current: str | None
+    clusters: Mapping[int, Cluster],
+    policies: Sequence[str],
+    current: str | None,
+    axes: Sequence[Axis] = (),
 ) -> tuple[list[Candidate], str, bool]:
-    """Every policy on every size, the current one among them; the current one's name, and whether it is there
-    as a reference only: `policies` were asked for, and it is none of them."""
+    """Every policy on every size with every setting, the current configuration among them; the current
+    policy's name, and whether it is there as a reference only: it is none of what was asked for.
+
+    clusters  by number of engines, as they are today. `policies` may be grids (grid.policy_grid)
+    """
     any_cluster = next(iter(clusters.values()))
     left_out = left_out_of(any_cluster, policies)
-    texts = policies or [name for name in DEFAULT_POLICIES if name not in left_out]
-    chosen = dict(_named(text, any_cluster, "--policies") for text in texts)
+    texts = [one for text in policies for one in policy_grid(text)] or [
+        name for name in DEFAULT_POLICIES if name not in left_out
+    ]
+    grid = [_differing(any_cluster, axes, values) for values in itertools.product(*(a.values for a in axes))]
+    grid = list(dict.fromkeys(grid))
+    if len(texts) * len(grid) * len(clusters) > MOST_CANDIDATES:
+        raise UsageError(
+            f"{len(texts)} policies x {len(grid)} settings x {len(clusters)} sizes",
+            place="--policies, --vary, --engines",
+            expected=f"at most {MOST_CANDIDATES} candidates",
+            hint="try fewer values first, then more around the best",
+        )
     reference, policy = current_policy(current or REFERENCE, any_cluster)
-    if reference in chosen and chosen[reference].my != policy.my:
+    named = dict(_named(text, any_cluster, "--policies") for text in texts)
+    if reference in named and named[reference].my != policy.my:
         reference = f"{reference} (current)"
-    reference_only = bool(policies) and reference not in chosen
-    chosen[reference] = policy
+    wanted: list[tuple[str | None, Settings]] = list(itertools.product(texts, grid))
+    reference_only = bool(policies or axes) and (reference not in named or () not in grid)
+    if reference not in named or () not in grid:
+        wanted.append((None, ()))
     candidates = []
-    for name, policy in chosen.items():
-        for n, cluster in clusters.items():
-            candidates.append(Candidate(name, policy, n, cluster.n_gpus, cluster.price_per_hour))
+    for text, settings in wanted:
+        for cluster in clusters.values():
+            variant = _with_all(cluster, settings)
+            name, chosen = (
+                _named(text, variant, "--policies") if text else (reference, _current(current, variant))
+            )
+            candidates.append(Candidate(name, chosen, settled(variant, chosen), settings))
     return candidates, reference, reference_only
+
+
+def _differing(cluster: Cluster, axes: Sequence[Axis], values: Sequence[Any]) -> Settings:
+    """What of the settings is not so today."""
+    pairs = zip((axis.key for axis in axes), values, strict=True)
+    return tuple((key, value) for key, value in pairs if setting_of(cluster, key) != value)
+
+
+def _with_all(cluster: Cluster, settings: Settings) -> Cluster:
+    for key, value in settings:
+        cluster = with_setting(cluster, key, value)
+    check_simulated(cluster)
+    return cluster
+
+
+def _current(current: str | None, cluster: Cluster) -> Policy:
+    return current_policy(current or REFERENCE, cluster)[1]
 
 
 def left_out_of(cluster: Cluster, policies: Sequence[str]) -> list[str]:
@@ -65,11 +112,13 @@ def _named(text: str, cluster: Cluster, place: str) -> tuple[str, Policy]:
     return policy.name + text.strip().removeprefix(name), policy
 
 
-def routers_in_words(cluster: Cluster, candidates: Sequence[Candidate]) -> str:
+def routers_in_words(candidates: Sequence[Candidate]) -> str:
     """What the router knows under each policy: said once where it is the same."""
     told: dict[str, list[str]] = {}
-    for name, policy in {candidate.name: candidate.policy for candidate in candidates}.items():
-        told.setdefault(router_words(settled(cluster, policy).router), []).append(name)
+    for candidate in candidates:
+        names = told.setdefault(router_words(candidate.cluster.router), [])
+        if candidate.title not in names:
+            names.append(candidate.title)
     if len(told) == 1:
         return next(iter(told))
     return "; ".join(f"under {', '.join(names)} {words}" for words, names in told.items())

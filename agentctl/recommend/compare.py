@@ -11,30 +11,34 @@ import numpy as np
 from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import UsageError
-from agentctl.metrics import Run
-from agentctl.policies._settings import settled
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
 from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
-from agentctl.recommend.decision import OBJECTIVES, Decision, decide
+from agentctl.recommend.decision import INDIFFERENCE, Decision, decide
+from agentctl.recommend.grid import Axis
+from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.parallel import n_workers
-from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder
-from agentctl.recommend.study import study
-from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all
+from agentctl.recommend.runs import RUNS_FILE, Runs, candidate_digest, key_of, study_digest
+from agentctl.recommend.scenario import Scenario, cluster_in, covariance_of, workload_in
+from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder, Measured, measured
+from agentctl.recommend.sensitivity import Sensitivity, families_of, finalists_of, vary
+from agentctl.recommend.study import Plan, Work, study
+from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all, operating_rung
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
+from agentctl.sim.outcome import Outcome
 from agentctl.simulate import assumptions, cluster_facts, current_policy, trace_facts
 from agentctl.slo import parse_slos
-from agentctl.toml import suggestion
 from agentctl.trace import Trace
-from agentctl.validate.back_test import BackTest, back_test
+from agentctl.validate.back_test import BackTest, back_test, wrong_model
 from agentctl.validate.run import verdict_of
-from agentctl.workload import Workload, compile_workload, resample, scale_load, take_sessions
+from agentctl.workload import Workload, compile_workload, take_sessions
 
 RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
 )  # an eighth to REFUSED times the log's load
 SYNTHESISED = Ladder(-3 * RUNGS_PER_DOUBLING, 5 * RUNGS_PER_DOUBLING)  # there the rate is ours to choose
+Simulated = Callable[[Candidate, Scenario, int], Outcome]
 
 
 def recommend(
@@ -44,64 +48,92 @@ def recommend(
     cluster: Cluster | None = None,
     policies: Sequence[str] = (),
     engines: Sequence[int] = (),
+    vary_settings: Sequence[Axis] = (),
     slos: Sequence[str] = (),
     current: str | None = None,
-    objective: str = "peak-load",
+    objective: str | Sequence[str] = "peak-load",
     replay: str | None = None,
     replicates: int | None = None,
+    sensitivity: bool = True,
     seed: int = 0,
     strict: bool = False,
+    runs: Runs | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Compare `policies` x `engines` on `trace` and name one, or say that the data cannot.
+    """Compare `policies` x `engines` x `vary_settings` on `trace` and name one, or say that the data cannot.
 
     profile, cluster  one of them is needed. A profile alone: one pool of it, 4 engines; both: the cluster's
                       limits, the profile's batch times
-    policies          names; default: all
+    policies          names, each perhaps with a grid of parameters (grid.policy_grid); default: one of a kind
     engines           numbers of engines to try; default: the cluster's
+    vary_settings     other keys of the cluster file and their values (grid.axis)
     slos              SLO expressions; none: the default SLO, printed
     current           `POLICY` or `POLICY:key=value,...`; default: round-robin, said not to be the user's
-    objective         peak-load | gpus (decision.OBJECTIVES)
-    replicates        resampled workloads; default: what ends in tens of seconds, stated
+    objective         one or several of objectives.OBJECTIVES; the first decides inside their Pareto set
+    replicates        resampled workloads of the finalists; default: as many of 8, 16, 32, 60 as a budget of
+                      simulated requests allows, stated
+    sensitivity       run the finalists again under changed assumptions
+    runs              what has been measured already; new runs are added to it
 
     The document has schema `agentctl/recommend/1`; the exit code is 3 when no candidate holds the SLOs at the
     trace's load, when nothing can be decided, or, with `strict`, when a validity check warns. Raises
     InputError, ConfigError, UsageError.
     """
-    if objective not in OBJECTIVES:
-        raise UsageError("unknown objective", place=objective, hint=suggestion(objective, OBJECTIVES))
+    wanted = objectives_in(objective)
     base = base_cluster(profile, cluster)
     check_simulated(base)
     sizes = sorted(set(engines)) or [base.n_engines]
     clusters = {n: base.with_engines(n) if n != base.n_engines else base for n in sizes}
     objectives = parse_slos(slos)
+    check_model(trace, base)
+    for pool in base.pools:
+        covariance_of(pool.profile)
     workload = compile_workload(trace, replay=replay)
     if workload.replay == "closed-loop":
         raise UsageError(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
         )
-    candidates, reference, reference_only = candidates_of(clusters, policies, current)
+    candidates, reference, reference_only = candidates_of(clusters, policies, current, vary_settings)
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
+    runs = runs or Runs()
 
-    @lru_cache(maxsize=4)  # candidates of a replicate follow each other
-    def workload_at(replicate: int, load: float) -> Workload:
-        drawn = workload if replicate == 0 else resample(workload, seed + replicate)
-        return at_load(drawn, load, seed)
+    @lru_cache(maxsize=4)  # candidates of a scenario follow each other
+    def workload_at(scenario: Scenario, load: float) -> Workload:
+        return workload_in(scenario, workload, load, seed)
 
-    def run(candidate: Candidate, on: Workload) -> Run:
-        cluster = settled(clusters[candidate.engines], candidate.policy)
-        return simulate(on, cluster, candidate.policy, seed=seed).run()
+    def simulated(candidate: Candidate, scenario: Scenario, rung: int) -> Outcome:
+        on = workload_at(_of_workload(scenario), ladder.load(rung))
+        true_cluster = cluster_in(scenario, candidate.cluster, seed)
+        return simulate(on, true_cluster, candidate.policy, seed=seed + scenario.ties)
 
-    _compile_all(run, candidates, workload)
-    found = study(candidates, workload_at, run, ladder, objectives, replicates, progress, n_workers())
-    decision = decide(found, reference, objective, reference_only)
+    common = study_digest(workload, objectives, seed)
+    digests = {id(candidate): candidate_digest(candidate) for candidate in candidates}
+
+    def key(candidate: Candidate, scenario: Scenario, rung: int) -> str:
+        return key_of(common, digests[id(candidate)], scenario, rung)
+
+    def measure(candidate: Candidate, scenario: Scenario, rung: int) -> Measured:
+        known = runs.get(key(candidate, scenario, rung))
+        return known or measured(simulated(candidate, scenario, rung).run(), objectives)
+
+    def keep(candidate: Candidate, scenario: Scenario, rung: int, found: Measured) -> None:
+        title = f"{candidate.title} on {candidate.engines}"
+        runs.add(key(candidate, scenario, rung), title, scenario, ladder.load(rung), found)
+
+    _compile_all(candidates, workload)
+    work = Work(measure, ladder, keep, progress, n_workers())
+    plan = Plan(replicates, wanted, reference, later=20 * min(len(candidates), 5) if sensitivity else 0)
+    found = study(candidates, work, plan)
+    decision = decide(found, reference, wanted, reference_only, ladder)
     tested = _back_test(trace, clusters, base if cluster else None, current)
-    checks = check_all(Evidence(trace.meta, workload, decision, recorded, tested))
+    varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None
+    operating = _operating(decision, simulated)
+    checks = check_all(Evidence(trace.meta, workload, decision, recorded, tested, ladder, operating))
     status, lead, exit_code = _status(decision, checks, strict)
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
-    method = (words.replicates(decision.n_replicates), *_method(recorded))
+    method = (words.replicates(decision.n_replicates, replicates is None), *_method(recorded, varied))
     left_out = left_out_of(base, policies)
     if left_out:
         method += (
@@ -116,10 +148,49 @@ def recommend(
         rate_per_min=rate,
         status=status,
         statement=lead + words.statement(decision, called, rate),
-        assumptions=(*method, *assumptions(workload, base, routers_in_words(base, candidates))),
+        assumptions=(*method, *assumptions(workload, base, routers_in_words(candidates))),
+        sensitivity=varied,
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code, "back_test": verdict_of(tested)}
-    return RunResult(describe.document(told, head), describe.sections(told), exit_code)
+    files = {RUNS_FILE: runs.content()}
+    return RunResult(describe.document(told, head), describe.sections(told), exit_code, files=files)
+
+
+def _of_workload(scenario: Scenario) -> Scenario:
+    """What of the scenario makes another workload."""
+    return Scenario(replicate=scenario.replicate, think=scenario.think, variant=scenario.variant)
+
+
+def check_model(trace: Trace, cluster: Cluster) -> None:
+    """Raise ConfigError when the log is a measured run of another model than the profile's.
+
+    Sessions without recorded starts are no such run: replaying them on another model is a question of its
+    own.
+    """
+    measured_run = trace.meta.get("time", {}).get("origin") != "synthesised"
+    wrong = wrong_model(trace, cluster) if measured_run else None
+    if wrong:
+        raise wrong
+
+
+def _sensitivity(
+    decision: Decision, work: Work, plan: Plan, workload: Workload, tested: BackTest
+) -> Sensitivity | None:
+    rows = finalists_of(decision)
+    if not rows:
+        return None
+    slow = abs(tested.error.value) if tested.error and tested.error.value is not None else None
+    recorded = not workload.starts_synthesised
+    families = families_of([row.candidate for row in rows], recorded, workload.replay, slow)
+    first = OBJECTIVES["peak-load" if decision.objective == "gpus" else decision.objective]
+    return vary(rows, families, work, first, plan.rungs)
+
+
+def _operating(decision: Decision, simulated: Simulated) -> Outcome | None:
+    """The trace under the recommended candidate at the load that the decision is about."""
+    if decision.chosen is None:
+        return None
+    return simulated(decision.chosen.candidate, Scenario(), operating_rung(decision))
 
 
 def _back_test(
@@ -136,13 +207,11 @@ def _back_test(
     return back_test(trace, base, policy, resize=True)
 
 
-def _compile_all(
-    run: Callable[[Candidate, Workload], Run], candidates: list[Candidate], on: Workload
-) -> None:
+def _compile_all(candidates: list[Candidate], on: Workload) -> None:
     """One session with every policy, so that the simulator is compiled once and not in every worker."""
     first = take_sessions(on, np.array([0]), on.session_starts()[:1])
     for candidate in {candidate.policy.name: candidate for candidate in candidates}.values():
-        run(candidate, first)
+        simulate(first, candidate.cluster, candidate.policy)
 
 
 def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:
@@ -157,18 +226,6 @@ def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:
     }
 
 
-def at_load(workload: Workload, load: float, seed: int) -> Workload:
-    """The workload at a multiple of its session start rate.
-
-    Synthesised starts are spread out for a lower rate, which keeps all sessions; recorded ones are thinned.
-    """
-    if workload.starts_synthesised and load < 1:
-        starts = workload.session_starts()
-        spread = starts.min() + (starts - starts.min()) / load
-        return take_sessions(workload, np.arange(workload.n_sessions), spread)
-    return scale_load(workload, load, seed)
-
-
 def session_rate_per_min(trace: Trace, workload: Workload) -> float | None:
     """Session starts per minute: as synthesised, or between the first and the last start of the log."""
     synthesised = trace.meta.get("time", {}).get("session_rate_per_min")
@@ -181,14 +238,13 @@ def session_rate_per_min(trace: Trace, workload: Workload) -> float | None:
 
 def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[str, str, int]:
     """The status of the verdict, what to say before it, and the exit code."""
-    warned = [check.id for check in checks if check.status in ("WARN", "FAIL")]
     if decision.chosen is None:
         return "not evaluated", "", 3
-    failed = [check.id for check in checks if check.status == "FAIL"]
-    if failed:
-        return "declined", f"Declined: this trace cannot carry a claim ({', '.join(failed)}). ", 3
-    if strict and warned:
-        return "declined", f"Declined: --strict is on and {', '.join(warned)} warn. ", 3
+    warned, failed = ([check.id for check in checks if check.status == status] for status in ("WARN", "FAIL"))
+    reasons = [f"this trace cannot carry a claim ({', '.join(failed)})"] if failed else []
+    reasons += [f"--strict is on and {', '.join(warned)} warn"] if strict and warned else []
+    if reasons:
+        return "declined", f"Declined: {'; '.join(reasons)}. ", 3
     scores = [row.found.at[0].score for row in decision.rows]
     met = any(score is not None and score >= 0 for score in scores)
     if not (decision.chosen.holds if decision.objective == "gpus" else met):
@@ -202,11 +258,19 @@ def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[
     return ("clear" if decision.clear else "no clear winner"), "", 0
 
 
-def _method(recorded: bool) -> tuple[str, ...]:
+def _method(recorded: bool, varied: Sensitivity | None) -> tuple[str, ...]:
     scaled = (
         f"other loads thin or clone whole sessions, shifted in time; at most {REFUSED:g} times the log's"
         if recorded
         else "session starts are synthesised: a lower rate spreads them out, a higher one draws more sessions"
     )
-    untested = "sensitivity (calibration draws, stale metrics, gateways, a lost engine) was not evaluated"
-    return scaled, untested
+    counted = (
+        f"sessions that start in the first {WARM_UP:.0%} of the time are simulated and not counted: engines "
+        "start empty"
+    )
+    dropped = (
+        f"who is surely worse than the best by more than {INDIFFERENCE:.0%} drops out (indifference "
+        "zone) after 8, 16 or 32 of the resampled workloads"
+    )
+    untested = () if varied else ("sensitivity was not evaluated",)
+    return scaled, counted, dropped, *untested

@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentctl.recommend.search import Candidate, Found
+from agentctl.recommend.objectives import OBJECTIVES, Objective
+from agentctl.recommend.search import Candidate, Found, Ladder
 from agentctl.recommend.statistics import ALPHA, Estimate, Peak, estimate, holm
 
 Verdict = Literal["BETTER", "NOT DISTINGUISHABLE", "WORSE", "NOT EVALUATED"]
-OBJECTIVES = {
-    "peak-load": "the highest session rate at which all SLOs hold",
-    "gpus": "the fewest GPUs that hold all SLOs at the trace's session rate, with 95 % confidence",
-}
+INDIFFERENCE = 0.02  # of the best: a difference that nobody would change a configuration for
+PEAK_LOAD = OBJECTIVES["peak-load"]
 
 
 class Range(NamedTuple):
-    """A load, or a difference of two, in multiples of the trace's load, with its 95 % interval.
+    """A value, or a difference of two, with its 95 % interval. Loads are multiples of the trace's load.
 
     None: unknown, or open because a peak was above every load that was tried.
     """
@@ -29,17 +28,35 @@ class Range(NamedTuple):
     high: float | None
 
 
+class Scored(NamedTuple):
+    """One candidate under one objective.
+
+    value       mean over replicates, with interval; None with the reason in `why_not`
+    difference  against the current configuration on as many engines, paired
+    p           of "as good as the current one", adjusted for all comparisons (Holm)
+    """
+
+    value: Range | None
+    difference: Range | None
+    p: float | None
+    verdict: Verdict
+    why_not: str | None = None
+
+
 @dataclass(frozen=True)
 class Row:
     """One candidate in the comparison.
 
     peak        mean over replicates, with interval
     side        "above" or "below" when every replicate was beyond the loads that were tried
-    difference  its peak minus that of the current policy on as many engines, paired, with interval; None
-                where both are beyond the loads that were tried: then nothing is known of it
-    p           of "as good as the current policy", adjusted for all comparisons (Holm)
+    difference  its peak minus that of the current configuration on as many engines, paired, with interval;
+                None where both are beyond the loads that were tried: then nothing is known of it
+    p           of "as good as the current configuration", adjusted for all comparisons (Holm)
+    verdict     by the first objective
     tied        cannot be told from the best candidate
     holds       carries the trace's own load within the SLOs, the interval's lower end included
+    scores      by objective
+    in_pareto   under several objectives: no other candidate is as good in all and surely better in one
     """
 
     found: Found
@@ -51,6 +68,8 @@ class Row:
     is_current: bool
     tied: bool
     holds: bool
+    scores: dict[str, Scored] = field(default_factory=dict)
+    in_pareto: bool = False
 
     @property
     def candidate(self) -> Candidate:
@@ -64,36 +83,64 @@ class Row:
 
 @dataclass(frozen=True)
 class Decision:
-    """`chosen` is None when nothing could be compared; `clear`: no other candidate is tied with it."""
+    """`chosen` is None when nothing could be compared; `clear`: no other candidate is tied with it.
+
+    objective   the first of `objectives`: it decides, among those in the Pareto set
+    why_not     why nothing was chosen
+    """
 
     rows: tuple[Row, ...]
     chosen: Row | None
     clear: bool
     objective: str
     n_replicates: int
+    objectives: tuple[str, ...] = ("peak-load",)
+    why_not: str | None = None
 
     @property
     def tied(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.tied)
 
+    @property
+    def pareto(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.in_pareto)
+
+
+NO_LADDER = Ladder(0, 0)
+
 
 def decide(
-    found: Sequence[Found], current: str, objective: str = "peak-load", reference_only: bool = False
+    found: Sequence[Found],
+    current: str,
+    objectives: Sequence[Objective] = (PEAK_LOAD,),
+    reference_only: bool = False,
+    ladder: Ladder = NO_LADDER,
 ) -> Decision:
     """Compare what was found.
 
-    current         name of the policy in use; candidates are compared with its peak on as many engines
-    reference_only  the current policy was not among the candidates asked for: it is never recommended
+    found           who holds the SLOs at the trace's own load goes before all others
+    current         name of the policy in use; with today's settings it is what others are compared with
+    reference_only  the current configuration is not among what was asked for: it is never recommended
     """
+    first = objectives[0]
     n_replicates = max((len(f.replicates) for f in found), default=0)
-    references = {f.candidate.engines: f for f in found if f.candidate.name == current}
-    current_of = [references.get(f.candidate.engines) for f in found]
-    compared = [None if f is b else _compare(f, b) for f, b in zip(found, current_of, strict=True)]
-    adjusted = _holm([pair.p if pair else None for pair in compared])
-    eligible = [f for f in found if f.peak and not (reference_only and f in references.values())]
-    best, tied = _tied_with_best(eligible, objective)
+    today = {
+        f.candidate.engines: f for f in found if f.candidate.name == current and not f.candidate.settings
+    }
+    references = [today.get(f.candidate.engines) for f in found]
+    peaks = _against(found, references, PEAK_LOAD, ladder)
+    scores = {one.name: _scored(found, references, one, ladder) for one in objectives}
+    deciding = _deciding(first)
+    eligible = [f for f in found if f.peak and not (reference_only and f in today.values())]
+    why_not = _no_value(eligible, first)
+    eligible = [f for f in eligible if first.missing(f.candidate) is None]
+    eligible = [f for f in eligible if _holds_on_trace(f)] or eligible
+    front = _pareto(eligible, objectives, ladder) if len(objectives) > 1 else eligible
+    best, tied = _tied_with_best(front, first, deciding, ladder)
     rows = []
-    for f, b, pair, p in zip(found, current_of, compared, adjusted, strict=True):
+    for i, (f, b) in enumerate(zip(found, references, strict=True)):
+        pair, p = peaks[i]
+        by_objective = {name: scored[i] for name, scored in scores.items()}
         rows.append(
             Row(
                 found=f,
@@ -101,15 +148,28 @@ def decide(
                 side=_side(f),
                 difference=_difference(f, b, pair) if b and pair else None,
                 p=p,
-                verdict=_verdict(pair, p),
+                verdict=_verdict(pair, p) if deciding is PEAK_LOAD else by_objective[first.name].verdict,
                 is_current=f is b,
                 tied=f in tied,
                 holds=_holds_at_trace_load(f),
+                scores=by_objective,
+                in_pareto=len(objectives) > 1 and any(f is one for one in front),
             )
         )
     tied_rows = [row for row in rows if row.tied]
     chosen = min(tied_rows, key=_cost) if best else None
-    return Decision(tuple(rows), chosen, len(tied_rows) == 1, objective, n_replicates)
+    names = tuple(one.name for one in objectives)
+    return Decision(tuple(rows), chosen, len(tied_rows) == 1, first.name, n_replicates, names, why_not)
+
+
+def _deciding(first: Objective) -> Objective:
+    """What candidates are compared by; among as few GPUs, by the load that they carry."""
+    return PEAK_LOAD if first.name == "gpus" else first
+
+
+def _no_value(eligible: Sequence[Found], first: Objective) -> str | None:
+    reasons = [first.missing(f.candidate) for f in eligible]
+    return reasons[0] if reasons and all(reasons) else None
 
 
 def _peaks(f: Found) -> list[Peak]:
@@ -134,13 +194,58 @@ def _open(f: Found) -> bool:
     return any(peak.side == "above" for peak in _peaks(f))
 
 
-def _compare(a: Found, b: Found | None) -> Estimate | None:
-    """Difference of two peaks, paired by replicate."""
+def values_of(f: Found, objective: Objective, ladder: Ladder) -> list[float | None]:
+    """The objective on every replicate; without replicates, on the trace itself."""
+    if objective.missing(f.candidate) is not None:
+        return []
+    peaks, runs = _peaks(f), f.at_replicates if f.replicates else [f.at]
+    runs = runs or [{}] * len(peaks)
+    return [objective.value(f.candidate, peak, at, ladder) for peak, at in zip(peaks, runs, strict=True)]
+
+
+def compare(a: Found, b: Found | None, objective: Objective, ladder: Ladder) -> Estimate | None:
+    """How much better `a` is than `b` (above 0: better), paired by replicate, over those that both have."""
     if b is None or a.peak is None or b.peak is None:
         return None
-    if _side(a) == _side(b) != "":  # beyond the ladder on the same side: nothing is known of the difference
+    if not objective.at_trace and _side(a) == _side(b) != "":  # beyond the ladder on the same side
         return Estimate(0.0, None, None, 1.0 if len(a.replicates) > 1 else None)
-    return estimate([x.load - y.load for x, y in zip(_peaks(a), _peaks(b), strict=True)])
+    pairs = zip(values_of(a, objective, ladder), values_of(b, objective, ladder), strict=False)
+    known = [objective.sign * (x - y) for x, y in pairs if x is not None and y is not None]
+    return estimate(known) if known else None
+
+
+def _against(
+    found: Sequence[Found], references: Sequence[Found | None], objective: Objective, ladder: Ladder
+) -> list[tuple[Estimate | None, float | None]]:
+    """Each against its reference, and the p value adjusted for all of them."""
+    pairs = [
+        None if f is b else compare(f, b, objective, ladder) for f, b in zip(found, references, strict=True)
+    ]
+    return list(zip(pairs, _holm([pair.p if pair else None for pair in pairs]), strict=True))
+
+
+def _scored(
+    found: Sequence[Found], references: Sequence[Found | None], objective: Objective, ladder: Ladder
+) -> list[Scored]:
+    scored = []
+    for f, (pair, p) in zip(found, _against(found, references, objective, ladder), strict=True):
+        why_not = objective.missing(f.candidate) if f.peak else "the SLOs count no request"
+        values = [value for value in values_of(f, objective, ladder) if value is not None] if f.peak else []
+        value = estimate(values) if values else None
+        difference = None
+        if pair and pair.low is not None and pair.high is not None:
+            ends = sorted((objective.sign * pair.low, objective.sign * pair.high))
+            difference = Range(objective.sign * pair.value, *ends)
+        scored.append(
+            Scored(
+                value=Range(value.value, value.low, value.high) if value else None,
+                difference=difference,
+                p=p,
+                verdict=_verdict(pair, p),
+                why_not=why_not or (None if values else "nothing to measure it by at this load"),
+            )
+        )
+    return scored
 
 
 def _difference(a: Found, b: Found, pair: Estimate) -> Range | None:
@@ -156,6 +261,7 @@ def _holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def _verdict(pair: Estimate | None, p: float | None) -> Verdict:
+    """`pair` is above 0 where the candidate is better, whatever the objective."""
     if pair is None or p is None:
         return "NOT EVALUATED"
     if p >= ALPHA:
@@ -163,34 +269,74 @@ def _verdict(pair: Estimate | None, p: float | None) -> Verdict:
     return "BETTER" if pair.value > 0 else "WORSE"
 
 
-def _tied_with_best(found: Sequence[Found], objective: str) -> tuple[Found | None, list[Found]]:
+def _tied_with_best(
+    found: Sequence[Found], first: Objective, deciding: Objective, ladder: Ladder
+) -> tuple[Found | None, list[Found]]:
     """The best candidate, and all that the paired intervals cannot tell from it (itself included)."""
-    eligible = _eligible(found, objective)
+    eligible = _eligible(found, first)
     if not eligible:
         return None, []
-    best = max(eligible, key=_mean_load)
+    best = max(eligible, key=lambda f: _mean(f, deciding, ladder))
     others = [f for f in eligible if f is not best]
-    pairs = [_compare(f, best) for f in others]
+    pairs = [compare(f, best, deciding, ladder) for f in others]
     adjusted = _holm([pair.p if pair else None for pair in pairs])
     tied = [f for f, p in zip(others, adjusted, strict=True) if p is None or p >= ALPHA]
     return best, [best, *tied]
 
 
-def _eligible(found: Sequence[Found], objective: str) -> Sequence[Found]:
-    """Who may be recommended: those that hold the objectives at the trace's own load, or all when none does.
+def _eligible(found: Sequence[Found], first: Objective) -> Sequence[Found]:
+    """Under `gpus` those of the smallest size that holds the SLOs at the trace's load with confidence, or all
+    when none does."""
+    if first.name != "gpus":
+        return found
+    sure = [f for f in found if _holds_at_trace_load(f)]
+    fewest = min((f.candidate.n_gpus for f in sure), default=None)
+    return [f for f in sure if f.candidate.n_gpus == fewest] or found
 
-    Under `gpus` they must do so with confidence, and only the smallest size takes part.
+
+def _mean(f: Found, objective: Objective, ladder: Ladder) -> float:
+    """Above: better; without a value the worst."""
+    values = [value for value in values_of(f, objective, ladder) if value is not None]
+    return objective.sign * math.fsum(values) / len(values) if values else -math.inf
+
+
+def _pareto(found: Sequence[Found], objectives: Sequence[Objective], ladder: Ladder) -> list[Found]:
+    """Those that nobody dominates: as good by the means in every objective, and surely better in one."""
+
+    def dominated(f: Found) -> bool:
+        return any(
+            other is not f
+            and all(_mean(other, one, ladder) >= _mean(f, one, ladder) for one in objectives)
+            and any(_surely(compare(other, f, one, ladder)) for one in objectives)
+            for other in found
+        )
+
+    return [f for f in found if not dominated(f)]
+
+
+def _surely(pair: Estimate | None) -> bool:
+    return pair is not None and pair.p is not None and pair.p < ALPHA and pair.value > 0
+
+
+def surely_worse(found: Sequence[Found], objectives: Sequence[Objective], ladder: Ladder) -> list[bool]:
+    """Who may drop out: in every objective worse than one and the same leader by more than the indifference
+    zone, with 95 % confidence for all who are left together.
+
+    In the manner of Kim and Nelson's elimination, but with the spread of the replicates themselves and not of
+    their mean: a resample errs about the trace as the trace about its source, and more of them do not help.
     """
-    if objective == "gpus":
-        sure = [f for f in found if _holds_at_trace_load(f)]
-        fewest = min((f.candidate.n_gpus for f in sure), default=None)
-        return [f for f in sure if f.candidate.n_gpus == fewest] or found
-    return [f for f in found if _holds_on_trace(f)] or found
+    leaders = [max(found, key=lambda f: _mean(f, one, ladder)) for one in objectives] if found else []
+    level = ALPHA / max(len(found) - 1, 1)
 
+    def worse_than(f: Found, leader: Found) -> bool:
+        for one in objectives:
+            pair = compare(leader, f, one, ladder)
+            zone = INDIFFERENCE * abs(_mean(leader, one, ladder))
+            if pair is None or pair.beyond(level) <= zone:
+                return False
+        return True
 
-def _mean_load(f: Found) -> float:
-    peak = _peak(f)
-    return peak.value if peak else 0.0
+    return [any(worse_than(f, leader) for leader in leaders if leader is not f) for f in found]
 
 
 def _holds_on_trace(f: Found) -> bool:
@@ -204,8 +350,8 @@ def _holds_at_trace_load(f: Found) -> bool:
     return _holds_on_trace(f) and peak is not None and (peak.low is None or peak.low >= 1.0)
 
 
-def _cost(row: Row) -> tuple[float, ...] | tuple[int, float, int, str]:
+def _cost(row: Row) -> tuple[int, float, int, str, str]:
     """GPUs, then price (unknown last), then the number of signals that the policy needs, then its name."""
     candidate = row.candidate
     price = math.inf if candidate.price_per_hour is None else candidate.price_per_hour
-    return candidate.n_gpus, price, candidate.policy.n_signals, candidate.name
+    return candidate.n_gpus, price, candidate.policy.n_signals, candidate.name, candidate.label

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from agentctl.present import Curve, Figure, Section, Table, Unit, Value
 from agentctl.recommend import words
-from agentctl.recommend.decision import OBJECTIVES, Decision, Range, Row
-from agentctl.recommend.search import Ladder, Measured
+from agentctl.recommend.decision import Decision, Range, Row, Scored
+from agentctl.recommend.objectives import OBJECTIVES
+from agentctl.recommend.search import Candidate, Ladder, Measured
+from agentctl.recommend.sensitivity import Sensitivity
 from agentctl.recommend.validity import Check
 from agentctl.simulate import plain
 
@@ -32,6 +34,7 @@ class Told(NamedTuple):
     status: str
     statement: str
     assumptions: tuple[str, ...]
+    sensitivity: Sensitivity | None = None  # None: not evaluated
 
 
 def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
@@ -41,19 +44,17 @@ def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
         **head,
         "slo": list(told.slos),
         "warnings": list(_warnings(told)),
-        "objective": {
-            "name": decision.objective,
-            "formula": OBJECTIVES[decision.objective],
-            "operating_load": "latencies, hits and imbalance: each load of at_load; 1 is the trace's own",
-            "counts": "tokens_per_s: output tokens of requests within all objectives",
-        },
+        "objective": _objective(decision.objective),
+        "objectives": [_objective(name) for name in decision.objectives],
         "verdict": {
             "policy": chosen.candidate.name if chosen else None,
             "params": plain(chosen.candidate.policy.params) if chosen else None,
             "engines": chosen.candidate.engines if chosen else None,
             "status": told.status,
             "statement": told.statement,
-            "fragile": None,  # sensitivity was not evaluated
+            "fragile": told.sensitivity.fragile if told.sensitivity else None,
+            "ranking_holds": told.sensitivity.share if told.sensitivity else None,
+            "pareto": [_key(row) for row in decision.pareto],
             "reasons": list(_reasons(told)),
             "tied_with": [_key(row) for row in decision.tied if row is not chosen],
         },
@@ -61,8 +62,45 @@ def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
         "session_rate_per_min": told.rate_per_min,
         "replicates": decision.n_replicates,
         "candidates": [_candidate(row, told) for row in decision.rows],
+        "sensitivity": _sensitivity(told.sensitivity),
         "validity": [asdict(check) for check in told.checks],
         "assumptions": list(told.assumptions),
+    }
+
+
+def _objective(name: str) -> dict[str, Any]:
+    one = OBJECTIVES[name]
+    facts = {"formula": one.formula, "operating_load": one.operating_load, "counts": one.counts}
+    return {"name": name, **facts, "unit": one.unit, "better": one.better}
+
+
+def _sensitivity(found: Sensitivity | None) -> dict[str, Any] | None:
+    """Every changed assumption, what it changed for each finalist, and whether the ranking held."""
+    if found is None:
+        return None
+    return {
+        "finalists": [_name(candidate) for candidate in found.finalists],
+        "share": found.share,
+        "unchanged": list(found.base),
+        "families": [
+            {
+                "name": family.name,
+                "question": family.question,
+                "why_not": family.why_not,
+                "share": found.share_of(family.name),
+                "cases": [
+                    {
+                        "name": case.name,
+                        "values": list(case.values),
+                        "holds": case.holds,
+                        "behind": [_name(candidate) for candidate in case.fails],
+                    }
+                    for case in found.cases
+                    if case.family == family.name
+                ],
+            }
+            for family in found.families
+        ],
     }
 
 
@@ -92,6 +130,9 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
         "holds_at_trace_load": row.holds_on_trace,
         "holds_at_trace_load_with_confidence": row.holds,
         "trace_peak": None if found.peak is None else {"load": found.peak.load, "side": found.peak.side},
+        "dropped_after_replicates": found.dropped_after,
+        "objectives": {name: _scored(scored) for name, scored in row.scores.items()},
+        "in_pareto_set": row.in_pareto,
         "replicate_peaks": [{"load": peak.load, "side": peak.side} for peak in found.replicates],
         "at_load": [
             {"load": told.ladder.load(rung), **measured._asdict()}
@@ -106,8 +147,25 @@ def _difference(row: Row) -> dict[str, Any] | None:
     return {"peak": row.difference.value, "interval": _interval(row.difference), "p_adjusted": row.p}
 
 
+def _scored(scored: Scored) -> dict[str, Any]:
+    return {
+        "value": scored.value.value if scored.value else None,
+        "interval": _interval(scored.value),
+        "difference": scored.difference.value if scored.difference else None,
+        "difference_interval": _interval(scored.difference),
+        "p_adjusted": scored.p,
+        "verdict": scored.verdict,
+        "why_not": scored.why_not,
+    }
+
+
 def _key(row: Row) -> dict[str, Any]:
-    return {"policy": row.candidate.name, "engines": row.candidate.engines}
+    return _name(row.candidate)
+
+
+def _name(candidate: Candidate) -> dict[str, Any]:
+    settings = [{"key": key, "value": value} for key, value in candidate.settings]
+    return {"policy": candidate.name, "engines": candidate.engines, "settings": settings}
 
 
 def _interval(value: Range | None, scale: float | None = 1.0) -> list[float | None] | None:
@@ -139,7 +197,7 @@ def _verdict(told: Told) -> Section:
         low, value, high = _shown(row)
         rows.append(
             (
-                row.candidate.name,
+                row.candidate.title,
                 *([row.candidate.engines] if several else []),
                 _times(value, scale),
                 _times(low, scale),
@@ -219,7 +277,7 @@ def _why(told: Told) -> Section:
         ("output within", "tokens_per_s"),
     )  # fmt: skip
     rows = tuple(
-        (row.candidate.name, *_measures(row.found.at[rung]))
+        (row.candidate.title, *_measures(row.found.at[rung]))
         for row in told.decision.rows
         if row.candidate.engines == size and rung in row.found.at
     )
@@ -240,7 +298,7 @@ def _load(told: Told) -> Section:
     curves = []
     for row in told.decision.rows:
         points = [(rung, m.attained) for rung, m in sorted(row.found.at.items()) if m.attained is not None]
-        name = f"{row.candidate.name}, {words.engines(row)}"
+        name = f"{row.candidate.title}, {words.engines(row)}"
         x = tuple(told.ladder.load(rung) * scale for rung, _ in points)
         curves.append(Curve(name, x, tuple(share for _, share in points)))
     figure = Figure(
@@ -254,7 +312,8 @@ def _load(told: Told) -> Section:
         x_log=True,
         y_unit="ratio",
     )
-    sentence = f"The objective is {OBJECTIVES[told.decision.objective]}: {' and '.join(told.slos)}."
+    formula = OBJECTIVES[told.decision.objective].formula
+    sentence = f"The objective is {formula}: {' and '.join(told.slos)}."
     return Section("load", "Load carried", sentence, figures=(figure,))
 
 

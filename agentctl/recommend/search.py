@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from agentctl.cluster import Cluster
 from agentctl.metrics import (
     Run,
     hit_ratio,
     imbalance_prefill,
     in_system,
+    per_s,
     summary,
     tokens_per_s,
     tpot_s,
+    ttfet_s,
     ttft_s,
 )
 from agentctl.policies.base import Policy
@@ -21,15 +26,45 @@ from agentctl.recommend.statistics import Peak, peak_load
 from agentctl.slo import Slo, requests_within_all, score_all
 
 RUNGS_PER_DOUBLING = 3  # neighbouring loads differ by a quarter; the crossing is interpolated between them
+WARM_UP = 0.1  # of the span of session starts: who starts there finds emptier caches than everybody after
 
 
 @dataclass(frozen=True)
 class Candidate:
-    name: str  # of the policy, unique among those compared on as many engines
+    """A policy on a cluster.
+
+    name      of the policy, with the parameters that were written
+    cluster   what is simulated: size, limits and tiers, the router as it is under the policy
+    settings  what differs from the cluster as it is today, the number of engines aside: (key, value)
+    """
+
+    name: str
     policy: Policy
-    engines: int
-    n_gpus: int
-    price_per_hour: float | None  # of all its engines; None: unknown
+    cluster: Cluster
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def engines(self) -> int:
+        return self.cluster.n_engines
+
+    @property
+    def n_gpus(self) -> int:
+        return self.cluster.n_gpus
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """Of all its engines; None: unknown."""
+        return self.cluster.price_per_hour
+
+    @property
+    def label(self) -> str:
+        """The settings in words; empty for those of today."""
+        return ", ".join(f"{key} {value}" for key, value in self.settings)
+
+    @property
+    def title(self) -> str:
+        """Unique among candidates of as many engines."""
+        return f"{self.name}, {self.label}" if self.settings else self.name
 
 
 class Ladder(NamedTuple):
@@ -43,16 +78,21 @@ class Ladder(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What one run says about a candidate at one load. None: not defined in this run."""
+    """What one run says about a candidate at one load. None: not defined in this run.
+
+    Counts sessions that start after the warm-up, but for the last four.
+    """
 
     score: float | None  # of the objectives: below 0 they fail
     attained: float | None  # share of requests within all objectives
     ttft_p50_s: float | None
     ttft_p95_s: float | None
     tpot_p95_s: float | None
+    ttfet_mean_s: float | None  # of sessions: time to the first token of the last turn
     hit_ratio: float | None
     imbalance_prefill: float | None
     tokens_per_s: float | None  # output tokens of requests within all objectives
+    requests_per_s: float | None  # requests within all objectives
     in_system_third: float | None  # mean requests in the system, third quarter of the arrivals
     in_system_fourth: float | None
     requests: int
@@ -60,17 +100,20 @@ class Measured(NamedTuple):
 
 
 def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
-    within = requests_within_all(slos, run)
-    ttft, tpot = summary(ttft_s(run)), summary(tpot_s(run))
+    warm = after_warm_up(run)
+    within = requests_within_all(slos, warm)
+    ttft, tpot = summary(ttft_s(warm)), summary(tpot_s(warm))
     return Measured(
-        score=score_all(slos, run),
+        score=score_all(slos, warm),
         attained=float(within.mean()) if within.size else None,
         ttft_p50_s=ttft.p50,
         ttft_p95_s=ttft.p95,
         tpot_p95_s=tpot.p95,
-        hit_ratio=hit_ratio(run),
-        imbalance_prefill=imbalance_prefill(run),
-        tokens_per_s=tokens_per_s(run, within),
+        ttfet_mean_s=summary(ttfet_s(warm)).mean,
+        hit_ratio=hit_ratio(warm),
+        imbalance_prefill=imbalance_prefill(warm),
+        tokens_per_s=tokens_per_s(warm, within),
+        requests_per_s=per_s(warm, within),
         in_system_third=in_system(run, 0.5, 0.75),
         in_system_fourth=in_system(run, 0.75, 1.0),
         requests=int(run.done.size),
@@ -78,14 +121,39 @@ def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
     )
 
 
+def after_warm_up(run: Run) -> Run:
+    """The same run, counting only sessions that start after the first WARM_UP of the span of starts."""
+    starts = np.full(run.n_sessions, np.inf)
+    np.minimum.at(starts, run.session, run.arrival_s)
+    known = starts[np.isfinite(starts)]
+    if not known.size:
+        return run
+    counted = (starts >= known.min() + WARM_UP * np.ptp(known)) & np.isfinite(starts)
+    of_request = counted[run.session]
+    numbers = np.cumsum(counted) - 1
+    kept = {
+        name: values[of_request]
+        for name, values in run._asdict().items()
+        if isinstance(values, np.ndarray) and values.shape == of_request.shape
+    }
+    kept["session"] = numbers[kept["session"]].astype(np.int32)
+    return run._replace(n_sessions=int(counted.sum()), **kept)
+
+
 @dataclass
 class Found:
-    """One candidate: what it did at every load tried on the whole trace, and its peak on every replicate."""
+    """One candidate: what it did at every load tried on the whole trace, and on every replicate.
+
+    dropped_after  replicates after which it was surely worse than the leader by more than the indifference
+                   zone; None: it went the whole way
+    """
 
     candidate: Candidate
     at: dict[int, Measured]  # by rung
     peak: Peak | None  # of the whole trace; None: the objectives count no request
     replicates: list[Peak] = field(default_factory=list)
+    at_replicates: list[dict[int, Measured]] = field(default_factory=list)
+    dropped_after: int | None = None
 
 
 Measure = Callable[[int], Measured]  # of a rung

@@ -37,6 +37,14 @@ class Estimate(NamedTuple):
     low: float | None
     high: float | None
     p: float | None = None  # two-sided, of "the value is 0"
+    error: float | None = None  # of the value, with `n` - 1 degrees of freedom
+    n: int = 1
+
+    def beyond(self, level: float) -> float:
+        """The lower end of the one-sided interval of that level; -inf without an error."""
+        if self.error is None:
+            return -math.inf
+        return self.value - float(stats.t.ppf(1 - level, self.n - 1)) * self.error
 
 
 def decreasing_fit(values: Sequence[float]) -> Floats:
@@ -82,7 +90,7 @@ def estimate(replicates: Sequence[float]) -> Estimate:
     p = 1.0 if mean == 0 else 0.0  # without spread only an exact tie is a tie
     if error > 0:
         p = 2 * float(stats.t.sf(abs(mean) / error, n - 1))
-    return Estimate(mean, mean - half, mean + half, p)
+    return Estimate(mean, mean - half, mean + half, p, error, n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,106 +1,195 @@
-"""Every candidate at every load it needs: first on the whole trace, then on paired resampled workloads."""
+"""Every candidate at every load it needs: on the whole trace, then on paired resampled workloads, in stages
+after which those drop out that are surely worse than the best."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from agentctl.metrics import Run
+from agentctl.recommend.decision import surely_worse
+from agentctl.recommend.objectives import OBJECTIVES, Objective
 from agentctl.recommend.parallel import in_order
-from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Found, Ladder, Measured, measured, search
+from agentctl.recommend.scenario import Scenario
+from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Found, Ladder, Measured, search
 from agentctl.recommend.statistics import Peak
 from agentctl.result import Progress
-from agentctl.slo import Slo
 
-W = TypeVar("W")  # a workload
-R = TypeVar("R")
-
-LEAST_REPLICATES, MOST_REPLICATES = 6, 20
+STAGES = (8, 16, 32, 60)  # replicates after which candidates drop out; the last is the most of a default
+FINALISTS = 4  # go on after the second stage, besides the current policy
 RUNS_PER_REPLICATE = 3  # what a search costs that starts near its peak
-BUDGET = 1_000_000  # simulated requests of all replicates together when nobody says how many; tens of seconds
+# Simulated requests of the finalists' replicates when nobody says how many: a minute or two on 2 cores
+BUDGET = 3_000_000
+
+Searched = tuple[Peak | None, dict[int, Measured]]
 
 
-def study(
-    candidates: Sequence[Candidate],
-    workload_at: Callable[[int, float], W],
-    run: Callable[[Candidate, W], Run],
-    ladder: Ladder,
-    slos: tuple[Slo, ...],
-    replicates: int | None = None,
-    progress: Progress | None = None,
-    workers: int = 1,
-) -> list[Found]:
-    """Search the peak of every candidate on the trace and on `replicates` resamples of it.
+@dataclass
+class Work:
+    """How runs are made, and who is told.
 
-    workload_at  (replicate, multiple of the trace's load) -> workload; replicate 0 is the trace itself. The
-                 same arguments give the same workload, so that candidates meet the same sessions
-    run          simulates a candidate on a workload
-    replicates   None: as many as BUDGET allows, from LEAST_REPLICATES to MOST_REPLICATES
-    workers      processes; they change no result
+    measure   (candidate, scenario, rung) -> what the run says; the same arguments, the same result
+    keep      called with every run that was made, in an order that does not depend on the workers
+    workers   processes; they change no result
     """
 
-    def search_one(task: _Task) -> tuple[Peak | None, dict[int, Measured]]:
-        candidate = candidates[task.candidate]
+    measure: Callable[[Candidate, Scenario, int], Measured]
+    ladder: Ladder
+    keep: Callable[[Candidate, Scenario, int, Measured], None] = lambda candidate, scenario, rung, m: None
+    progress: Progress | None = None
+    workers: int = 1
+    done: int = field(default=0, init=False)
+    shown: float = field(default=0.0, init=False)
 
+    def search_all(
+        self,
+        tasks: Sequence[Task],
+        candidates: Sequence[Candidate],
+        what: str,
+        later: int = 0,
+        rungs: tuple[int, ...] = (),
+    ) -> list[Searched]:
+        """The peak of each task and all that was measured for it; `later` tasks are expected after these.
+
+        rungs  measured in any case
+        """
+
+        def search_some(bundle: Sequence[Task]) -> list[Searched]:
+            return [self._search(task, candidates[task.candidate], rungs) for task in bundle]
+
+        bundles = _bundles(tasks, self.workers)
+        found: list[Searched] = []
+        self._show(what, len(tasks) + later)
+        for bundle, results in zip(bundles, in_order(search_some, bundles, self.workers), strict=True):
+            for task, (_, at) in zip(bundle, results, strict=True):
+                for rung, measured in at.items():
+                    self.keep(candidates[task.candidate], task.scenario, rung, measured)
+            found += results
+            self.done += len(bundle)
+            self._show(what, len(tasks) - len(found) + later)
+        return found
+
+    def _search(self, task: Task, candidate: Candidate, rungs: tuple[int, ...]) -> Searched:
         def measure(rung: int) -> Measured:
-            return measured(run(candidate, workload_at(task.replicate, ladder.load(rung))), slos)
+            return self.measure(candidate, task.scenario, rung)
 
-        stride = RUNGS_PER_DOUBLING if task.replicate == 0 else 1
-        return search(measure, ladder, task.start, stride)
+        peak, at = search(measure, self.ladder, task.start, task.stride)
+        return peak, {**at, **{rung: measure(rung) for rung in rungs if rung not in at}}
 
-    tasks = [_Task(c, 0, start=0) for c in range(len(candidates))]
-    results = _watched(in_order(search_one, tasks, workers), len(tasks), 0.0, 0.3, "the trace", progress)
+    def _show(self, what: str, left: int) -> None:
+        if self.progress:
+            self.shown = max(self.shown, self.done / max(self.done + left, 1))
+            self.progress(self.shown, what)
+
+
+class Task(NamedTuple):
+    candidate: int
+    scenario: Scenario
+    start: int  # rung
+    stride: int = 1
+
+
+def _bundles(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
+    """Tasks of one scenario together, for they share its workloads; but enough bundles for all workers."""
+    bundles: list[list[Task]] = []
+    most = max(1, len(tasks) // (4 * workers))
+    for task in tasks:
+        if bundles and bundles[-1][-1].scenario == task.scenario and len(bundles[-1]) < most:
+            bundles[-1].append(task)
+        else:
+            bundles.append([task])
+    return bundles
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many replicates, and why.
+
+    later  tasks that are expected after the study (of the sensitivity), for the progress
+    """
+
+    replicates: int | None = None  # None: as many as BUDGET allows, of STAGES
+    objectives: tuple[Objective, ...] = (OBJECTIVES["peak-load"],)
+    reference: str = ""
+    later: int = 0
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """What has to be measured on every replicate, wherever its peak is."""
+        return (0,) if any(one.at_trace and one.name != "gpus" for one in self.objectives) else ()
+
+
+def study(candidates: Sequence[Candidate], work: Work, plan: Plan) -> list[Found]:
+    """Search the peak of every candidate on the trace and on resamples of it."""
+    ladder, trace = work.ladder, Scenario()
+    tasks = [Task(c, trace, 0, RUNGS_PER_DOUBLING) for c in range(len(candidates))]
+    guess = (plan.replicates or STAGES[1]) * len(candidates) + plan.later
+    results = work.search_all(tasks, candidates, "the trace", guess, (0,))
     found = [Found(candidate, at, peak) for candidate, (peak, at) in zip(candidates, results, strict=True)]
-    judged = [c for c, f in enumerate(found) if f.peak is not None]
-    wanted = replicates
-    if wanted is None:
-        wanted = affordable([found[c] for c in judged], ladder)
-    tasks = [
-        _Task(c, replicate, start=nearest_rung(found[c], ladder))
-        for replicate in range(1, wanted + 1)
-        for c in judged
-    ]
-    what = f"{wanted} resampled workloads"
-    results = _watched(in_order(search_one, tasks, workers), len(tasks), 0.3, 1.0, what, progress)
-    for task, (peak, _) in zip(tasks, results, strict=True):
-        # A resample in which the objectives count no request cannot miss them.
-        found[task.candidate].replicates.append(peak or Peak(ladder.load(ladder.top), "above"))
+    alive = [c for c, f in enumerate(found) if f.peak is not None]
+    wanted = plan.replicates or affordable([found[c] for c in alive], ladder)
+    done = 0
+    for stage in sorted({min(stage, wanted) for stage in STAGES} | {wanted}):
+        tasks = [
+            Task(c, Scenario(replicate), nearest_rung(found[c].peak, ladder))
+            for replicate in range(done + 1, stage + 1)
+            for c in alive
+        ]
+        what = f"resampled workloads {done + 1} to {stage}, {len(alive)} candidates"
+        later = (wanted - stage) * min(len(alive), FINALISTS + 1) + plan.later
+        results = work.search_all(tasks, candidates, what, later, plan.rungs)
+        for task, (peak, at) in zip(tasks, results, strict=True):
+            # A resample in which the objectives count no request cannot miss them.
+            found[task.candidate].replicates.append(peak or Peak(ladder.load(ladder.top), "above"))
+            found[task.candidate].at_replicates.append(at)
+        done = stage
+        if stage < wanted:
+            alive = _survivors(found, alive, stage, plan, ladder)
     return found
 
 
-class _Task(NamedTuple):
-    candidate: int
-    replicate: int
-    start: int  # rung
+def _survivors(found: Sequence[Found], alive: list[int], stage: int, plan: Plan, ladder: Ladder) -> list[int]:
+    """Who goes on: the current policy, and all that are not surely worse than the best; then the best few."""
+    sizes = {found[c].candidate.n_gpus for c in alive} if _is_about_gpus(plan) else {None}
+    staying = set()
+    for size in sizes:
+        rivals = [c for c in alive if size is None or found[c].candidate.n_gpus == size]
+        worse = surely_worse([found[c] for c in rivals], plan.objectives, ladder)
+        best = [c for c, is_worse in zip(rivals, worse, strict=True) if not is_worse]
+        if stage >= STAGES[1]:
+            best = sorted(best, key=lambda c: -_mean(found[c]))[:FINALISTS]
+        staying |= set(best)
+    for c in alive:
+        f = found[c]
+        if c not in staying and not (f.candidate.name == plan.reference and not f.candidate.settings):
+            f.dropped_after = stage
+    return [c for c in alive if found[c].dropped_after is None]
 
 
-def _watched(
-    results: Iterator[R], n: int, begin: float, end: float, what: str, progress: Progress | None
-) -> Iterator[R]:
-    """The results, telling `progress` as they come; n of them take it from `begin` to `end`."""
-    if progress:
-        progress(begin, what)
-    for done, result in enumerate(results, 1):
-        if progress:
-            progress(begin + (end - begin) * done / n, what)
-        yield result
+def _is_about_gpus(plan: Plan) -> bool:
+    """Then a smaller cluster is no worse for carrying less."""
+    return any(one.name in ("gpus", "cost") for one in plan.objectives)
+
+
+def _mean(f: Found) -> float:
+    return sum(peak.load for peak in f.replicates) / max(len(f.replicates), 1)
 
 
 def affordable(judged: Sequence[Found], ladder: Ladder) -> int:
-    """How many replicates fit into BUDGET, by the requests that the trace has at the candidates' peaks."""
-    cost = sum(RUNS_PER_REPLICATE * f.at[nearest_measured(f, ladder)].requests for f in judged)
-    return min(MOST_REPLICATES, max(LEAST_REPLICATES, BUDGET // max(cost, 1)))
+    """How many replicates fit into BUDGET, of STAGES: by the requests that the trace has at the peaks of the
+    finalists, the best few on the trace."""
+    best = sorted(judged, key=lambda f: -f.peak.load if f.peak else 0.0)[: FINALISTS + 1]
+    cost = sum(RUNS_PER_REPLICATE * f.at[nearest_measured(f, ladder)].requests for f in best)
+    return max((n for n in STAGES if n * cost <= BUDGET), default=STAGES[0])
 
 
-def nearest_rung(f: Found, ladder: Ladder) -> int:
+def nearest_rung(peak: Peak | None, ladder: Ladder) -> int:
     """The rung at or just below the peak."""
-    assert f.peak is not None
+    assert peak is not None
     rungs = range(ladder.bottom, ladder.top + 1)
-    return max(
-        (rung for rung in rungs if ladder.load(rung) <= f.peak.load * (1 + 1e-9)), default=ladder.bottom
-    )
+    return max((rung for rung in rungs if ladder.load(rung) <= peak.load * (1 + 1e-9)), default=ladder.bottom)
 
 
 def nearest_measured(f: Found, ladder: Ladder) -> int:
-    rung = nearest_rung(f, ladder)
+    rung = nearest_rung(f.peak, ladder)
     return min(f.at, key=lambda k: (abs(k - rung), k))

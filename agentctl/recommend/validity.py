@@ -10,6 +10,9 @@ import numpy as np
 
 from agentctl.coverage import MUCH, NAMES, coverage
 from agentctl.recommend.decision import Decision
+from agentctl.recommend.objectives import OBJECTIVES
+from agentctl.recommend.search import Ladder
+from agentctl.sim.outcome import Outcome
 from agentctl.validate.back_test import BackTest
 from agentctl.validate.words import finding
 from agentctl.workload import Workload
@@ -18,6 +21,7 @@ from agentctl.workload.load import block_length_s
 Status = Literal["OK", "WARN", "FAIL", "NOT EVALUATED", "NOT APPLICABLE"]
 
 LEAST_BLOCKS = 12
+NO_BLOCKS = 6  # the spread of fewer is no estimate of anything: a guess
 LEAST_LIFETIMES = 10
 EXTRAPOLATED = 1.5  # of the recorded load: a claim beyond it is a warning
 REFUSED = 4.0  # beyond it no claim is made: the ladder ends there
@@ -44,6 +48,18 @@ class Evidence(NamedTuple):
     decision: Decision
     recorded: bool
     back_test: BackTest
+    ladder: Ladder = Ladder(0, 0)
+    operating: Outcome | None = None  # of the recommended candidate, at `operating_rung`
+
+
+def operating_rung(decision: Decision) -> int:
+    """Where the recommended candidate would work: at the trace's own load, or at its peak where that is the
+    objective (the highest load that was run and held)."""
+    assert decision.chosen is not None
+    if OBJECTIVES[decision.objective].at_trace:
+        return 0
+    at = decision.chosen.found.at
+    return max((rung for rung, m in at.items() if m.score is not None and m.score >= 0), default=min(at))
 
 
 Finding = tuple[Status, str]
@@ -70,6 +86,8 @@ def _enough_time(evidence: Evidence) -> Finding:
     start, end = _session_edges(evidence.workload)
     lifetime = float(np.median(end - start))
     text = f"{blocks:.0f} time blocks; the trace is {_times(span, lifetime)} median session lifetimes long"
+    if blocks < NO_BLOCKS:
+        return "FAIL", f"{text}; fewer than {NO_BLOCKS} time blocks have no interval (a longer log has)"
     return ("WARN" if blocks < LEAST_BLOCKS or span < LEAST_LIFETIMES * lifetime else "OK"), text
 
 
@@ -85,26 +103,29 @@ def _extrapolation(evidence: Evidence) -> Finding:
 
 
 def _calibrated_box(evidence: Evidence) -> Finding:
-    """V4, on the run that V1 simulates: the trace at its own load, placed as logged."""
-    compared = evidence.back_test.compared
-    if compared is None:
-        return "NOT EVALUATED", "the logged run was not simulated (V1)"
-    found = coverage(compared.outcome, compared.cluster.pools[0].profile.fit)
+    """V4: the recommended candidate on the trace, at the load that the decision is about."""
+    chosen, outcome = evidence.decision.chosen, evidence.operating
+    if chosen is None or outcome is None:
+        return "NOT EVALUATED", "nothing was recommended"
+    found = coverage(outcome, chosen.candidate.cluster.pools[0].profile.fit)
     if not found:
         return "NOT EVALUATED", "the profile does not say which batches it was calibrated on"
     worst = max(found, key=lambda one: one.outside)
-    text = f"at most {worst.outside:.1%} outside: {NAMES[worst.name]}; at the trace's load"
+    load = evidence.ladder.load(operating_rung(evidence.decision))
+    text = f"at most {worst.outside:.1%} outside: {NAMES[worst.name]}; at {load:.2f} times the trace's load"
     return ("WARN" if worst.outside > MUCH else "OK"), text
 
 
 def _stability(evidence: Evidence) -> Finding:
     chosen = evidence.decision.chosen
-    at_load = chosen.found.at.get(0) if chosen else None
+    rung = operating_rung(evidence.decision) if chosen else 0
+    at_load = chosen.found.at.get(rung) if chosen else None
     if at_load is None or at_load.in_system_third is None or at_load.in_system_fourth is None:
-        return "NOT EVALUATED", "no run at the trace's load"
+        return "NOT EVALUATED", "no run at the operating load"
     third, fourth = at_load.in_system_third, at_load.in_system_fourth
     text = (
-        f"{third:.1f} requests in the system in the third quarter of the arrivals, {fourth:.1f} in the last"
+        f"{third:.1f} requests in the system in the third quarter of the arrivals, {fourth:.1f} in the last; "
+        f"at {evidence.ladder.load(rung):.2f} times the trace's load"
     )
     assert chosen is not None
     grows = fourth > GROWTH * third and fourth - third > chosen.candidate.engines
@@ -163,7 +184,16 @@ def _gaps_known(evidence: Evidence) -> Finding:
 
 
 def _router_semantics(evidence: Evidence) -> Finding:
-    return "NOT EVALUATED", "the formulas of the papers were simulated; no router was named to compare with"
+    """V11: the formula of a paper, or a router's own policy with its own signals."""
+    chosen = evidence.decision.chosen
+    if chosen is None:
+        return "NOT EVALUATED", "nothing was recommended"
+    file = chosen.candidate.policy.file
+    if file is None:
+        return "NOT EVALUATED", (
+            f"{chosen.candidate.name} was simulated as its paper or baseline has it, and no router was named"
+        )
+    return "OK", f"simulated as {file.router} {file.version} does it: {file.select or 'its default'}"
 
 
 CHECKS: tuple[tuple[str, str, Callable[[Evidence], Finding]], ...] = (
@@ -171,7 +201,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Finding]], ...] = (
     ("V2", "is the trace long enough", _enough_time),
     ("V3", "is the load within reach of the recorded one", _extrapolation),
     ("V4", "are the batches within the calibrated ranges", _calibrated_box),
-    ("V5", "is the system stable at the trace's load", _stability),
+    ("V5", "is the system stable at its load", _stability),
     ("V6", "are sessions whole", _cut_sessions),
     ("V7", "are sessions and block chains logged", _inferred_sessions),
     ("V8", "do a few sessions hold the tokens", _skew),

@@ -24,7 +24,7 @@ def load(value: float, rate_per_min: float | None) -> str:
 def carries(row: Row, rate_per_min: float | None) -> str:
     """`smetric on 4 engines carries 2.1 sessions/min (95 % interval 1.8 to 2.4) within the objectives`."""
     assert row.peak is not None
-    who, text = f"{row.candidate.name} on {engines(row)}", load(row.peak.value, rate_per_min)
+    who, text = f"{row.candidate.title} on {engines(row)}", load(row.peak.value, rate_per_min)
     if row.side == "above":
         return f"{who} holds the objectives at every load that was tried, up to {text}"
     if row.side == "below":
@@ -42,6 +42,8 @@ def interval(value: Range, rate_per_min: float | None) -> str:
 def statement(decision: Decision, current: str, rate_per_min: float | None) -> str:
     """The decision as one or two sentences; the first words are the answer."""
     row = decision.chosen
+    if row is None and decision.why_not:
+        return f"Not evaluated: {decision.objective} has no value here: {decision.why_not}."
     if row is None or row.peak is None:
         return "No decision: the objectives count no request of this trace."
     told = carries(row, rate_per_min)
@@ -50,10 +52,10 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
         return f"Not evaluated: {told}, but one run has no error; no candidate is preferred."
     if decision.clear:
         return f"{told}{_against(row, current, rate_per_min)}.{missed}"
-    tied = [other.candidate.name for other in decision.tied if other is not row]
+    tied = [other.candidate.title for other in decision.tied if other is not row]
     names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
     return (
-        f"There is no clear winner: {row.candidate.name} cannot be told from {names}, and is recommended as "
+        f"There is no clear winner: {row.candidate.title} cannot be told from {names}, and is recommended as "
         "the cheapest of them (fewest GPUs, then price, then signals needed, then name). "
         f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}.{missed}"
     )
@@ -119,8 +121,10 @@ def _missed(m: Measured) -> float | None:
     return None if m.attained is None else 1 - m.attained
 
 
-def replicates(n: int) -> str:
+def replicates(n: int, by_default: bool = False) -> str:
     text = f"intervals come from {count(n, 'resampled workload')}, paired between candidates"
+    if by_default:
+        text += ", as many of 8, 16, 32 and 60 as the size of the trace allows"
     if n < FEW_REPLICATES:
         text += f"; with fewer than {FEW_REPLICATES} they are rough and wide: --replicates 20 narrows them"
     return text

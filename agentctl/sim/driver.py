@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -124,7 +125,7 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
         )
     if concurrency is not None and concurrency < 1:
         raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
-    content = compile_content(workload, common_block(cluster))
+    content = _content_of(workload, common_block(cluster))
     sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
     sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
     own = _own_index(workload, cluster, content)
@@ -135,6 +136,12 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
     return Replay(content, *world, go_on=driven(*world))
 
 
+@lru_cache(maxsize=2)
+def _content_of(workload: Workload, block_tokens: int) -> Content:
+    """Policies that are compared meet the same workload one after the other: its content is the same."""
+    return compile_content(workload, block_tokens)
+
+
 def _own_index(workload: Workload, cluster: Cluster, content: Content) -> OwnIndex | None:
     """The gateways' own, if they have any; `content` is in the engines' blocks."""
     params = own_index(cluster.router)
@@ -142,7 +149,7 @@ def _own_index(workload: Workload, cluster: Cluster, content: Content) -> OwnInd
         return None
     size = params.block_tokens or common_block(cluster)
     same = size == common_block(cluster)
-    return OwnIndex(params, size, content if same else compile_content(workload, size))
+    return OwnIndex(params, size, content if same else _content_of(workload, size))
 
 
 def driven(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int) -> GoOn:

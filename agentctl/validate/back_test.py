@@ -124,9 +124,8 @@ def is_placed(trace: Trace, n_engines: int) -> bool:
     return missing <= (1 - LEAST_PLACED) * rows.height or (missing == rows.height and n_engines == 1)
 
 
-def wrong_kind(trace: Trace, cluster: Cluster) -> ConfigError | None:
-    """Why these engines cannot be the log's: another model, or coefficients that only reproduce one log (of
-    `calibrate log`) under limits that it did not have."""
+def wrong_model(trace: Trace, cluster: Cluster) -> ConfigError | None:
+    """The log names models, and a profile's is none of them."""
     logged = {_short(name) for name in trace.requests(["model"])["model"].drop_nulls().cast(str).unique()}
     for pool in cluster.pools:
         profile = pool.profile
@@ -137,6 +136,16 @@ def wrong_kind(trace: Trace, cluster: Cluster) -> ConfigError | None:
                 expected="a profile of the model that was served",
                 hint="where both are names of one model, leave `model` out of the profile",
             )
+    return None
+
+
+def wrong_kind(trace: Trace, cluster: Cluster) -> ConfigError | None:
+    """Why these engines cannot be the log's: another model, or coefficients that only reproduce one log (of
+    `calibrate log`) under limits that it did not have."""
+    if wrong := wrong_model(trace, cluster):
+        return wrong
+    for pool in cluster.pools:
+        profile = pool.profile
         for key in LIMITS if profile.predictive_only else ():
             own, used = getattr(profile, key), getattr(pool, key)
             if own is not None and used != own:

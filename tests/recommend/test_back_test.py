@@ -22,7 +22,7 @@ def unplaced(tmp_path_factory):
 def result(trace, profile=PROFILE, engines=(2,), **more):
     return recommend(
         trace, profile=profile, engines=engines, policies=("round-robin", "lmetric"), slos=("ttft p90 < 2s",),
-        replicates=2, **more,
+        replicates=2, sensitivity=False, **more,
     )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def test_a_simulator_that_reproduces_the_log_passes(log):
     assert v1(found)["status"] == "OK"
     assert "same as in the log" in v1(found)["finding"] and "placed as logged" in v1(found)["finding"]
     assert found.document["back_test"]["status"] == "OK"
-    assert found.document["verdict"]["status"] not in ("declined",)
+    assert "V1" not in found.document["verdict"]["statement"].partition(". ")[0]  # V2: the log is short
 
 
 def test_a_profile_of_a_slower_engine_makes_no_claim(log):

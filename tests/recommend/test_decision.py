@@ -1,23 +1,32 @@
 """Decisions on peaks that are given, and a whole study on candidates whose capacity is known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from agentctl.cluster import cluster_of
 from agentctl.metrics import Run
 from agentctl.policies.base import load_policy
+from agentctl.profile import load_profile
 from agentctl.recommend.decision import decide
-from agentctl.recommend.search import Candidate, Found, Ladder, Measured
+from agentctl.recommend.objectives import objectives_in
+from agentctl.recommend.scenario import Scenario
+from agentctl.recommend.search import Candidate, Found, Ladder, Measured, measured
 from agentctl.recommend.statistics import Peak
-from agentctl.recommend.study import LEAST_REPLICATES, MOST_REPLICATES, affordable, study
+from agentctl.recommend.study import STAGES, Plan, Work, affordable, study
 from agentctl.slo import parse_slos
 
+PROFILE = load_profile("h100-qwen3-8b")
 LADDER = Ladder(-9, 6)
 HOLDS = Measured(**{**dict.fromkeys(Measured._fields), "score": 0.1, "requests": 10, "rejected": 0})
 FAILS = HOLDS._replace(score=-0.1)
 
 
-def candidate(name, engines=4, price=None):
-    return Candidate(name, load_policy(name), engines, engines, price)
+def candidate(name, engines=4, price=None, settings=()):
+    cluster = cluster_of(PROFILE, engines)
+    pool = dataclasses.replace(cluster.pools[0], price_per_hour=price)
+    return Candidate(name, load_policy(name), dataclasses.replace(cluster, pools=(pool,)), settings)
 
 
 def found(name, peak, replicates, engines=4, side="", at_trace=HOLDS):
@@ -138,7 +147,7 @@ def test_the_fewest_gpus_that_hold_the_slo_at_the_trace_load_are_chosen():
         )
         for engines in (1, 2, 4, 8)
     ]
-    decision = decide(founds, "smetric", objective="gpus")
+    decision = decide(founds, "smetric", objectives=objectives_in("gpus"))
     # 2 engines carry 1.2 times the load, but the interval reaches below 1
     assert [row.holds for row in decision.rows] == [False, False, True, True]
     assert decision.chosen.candidate.engines == 4
@@ -149,7 +158,7 @@ def test_when_nothing_holds_the_best_is_still_named_and_marked():
         found("smetric", 0.5, 0.5 * NOISE, at_trace=FAILS),
         found("round-robin", 0.2, 0.2 * NOISE, at_trace=FAILS),
     ]
-    decision = decide(founds, "round-robin", objective="gpus")
+    decision = decide(founds, "round-robin", objectives=objectives_in("gpus"))
     assert decision.chosen.candidate.name == "smetric"
     assert not decision.chosen.holds
 
@@ -164,12 +173,11 @@ def test_an_objective_that_counts_nothing_decides_nothing():
 # --- a study: candidates carry known loads, replicates have a common factor
 
 
-CAPACITY = {"smetric": 1.8, "round-robin": 1.2}
+CAPACITY = {"smetric": 1.8, "lmetric": 1.79, "round-robin": 1.2, "least-loaded": 1.2}
 
 
-def run_of(candidate, workload):
+def run_of(candidate, load, factor):
     """100 requests, of which as many are slow as the load exceeds the capacity."""
-    load, factor = workload
     slow = int(np.clip(50 * load / (CAPACITY[candidate.name] * factor), 0, 100))
     n = 100
     first = np.where(np.arange(n) < slow, 3.0, 0.5)
@@ -179,12 +187,15 @@ def run_of(candidate, workload):
     return Run(1, 1, ones > 0, zeros, zeros, *times, ones, ones, zeros, ones, first, first, zeros)
 
 
-def study_of(names, replicates=4, **kwargs):
-    def workload_at(replicate, load):
-        return load, 1 + 0.1 * replicate
-
+def study_of(names, replicates=4, noise=0.1, objective="peak-load", reference="", **kwargs):
     slos = parse_slos(["ttft < 1s @ 50%"])
-    return study([candidate(name) for name in names], workload_at, run_of, LADDER, slos, replicates, **kwargs)
+
+    def measure(candidate, scenario, rung):
+        factor = 1 + noise * scenario.replicate
+        return measured(run_of(candidate, LADDER.load(rung), factor), slos)
+
+    plan = Plan(replicates, objectives_in(objective), reference)
+    return study([candidate(name) for name in names], Work(measure, LADDER, **kwargs), plan)
 
 
 def test_a_study_finds_the_known_capacities_on_trace_and_replicates():
@@ -202,11 +213,34 @@ def test_workers_change_no_result():
     assert alone == together
 
 
+def test_who_is_surely_worse_drops_out_after_the_first_stage_and_the_current_policy_never_does():
+    names = ["smetric", "lmetric", "round-robin", "least-loaded"]
+    founds = {f.candidate.name: f for f in study_of(names, 20, noise=0.01, reference="least-loaded")}
+    assert {name: len(f.replicates) for name, f in founds.items()} == {
+        "smetric": 20, "lmetric": 20, "round-robin": 8, "least-loaded": 20,
+    }  # fmt: skip
+    assert founds["round-robin"].dropped_after == 8
+    assert founds["smetric"].dropped_after is founds["lmetric"].dropped_after is None
+    decision = decide(list(founds.values()), "least-loaded")
+    assert {row.candidate.name for row in decision.tied} == {"smetric", "lmetric"}
+    assert verdicts(decision)["round-robin"] == "NOT DISTINGUISHABLE"  # both are as bad, on 8 pairs
+
+
+def test_inside_the_indifference_zone_nobody_drops_out():
+    founds = study_of(["smetric", "lmetric"], 20, noise=0.0)
+    assert [f.dropped_after for f in founds] == [None, None]
+
+
+def test_an_objective_at_the_load_of_the_trace_is_measured_there_on_every_replicate():
+    for f in study_of(["smetric"], objective="goodput"):
+        assert all(0 in at for at in f.at_replicates)
+
+
 def test_the_number_of_replicates_follows_from_the_size_of_the_trace_alone():
     big = Found(candidate("smetric"), {0: HOLDS._replace(requests=10**7)}, Peak(1.0))
     small = Found(candidate("smetric"), {0: HOLDS}, Peak(1.0))
-    assert affordable([big], LADDER) == LEAST_REPLICATES
-    assert affordable([small], LADDER) == MOST_REPLICATES
+    assert affordable([big], LADDER) == STAGES[0]
+    assert affordable([small], LADDER) == STAGES[-1]
 
 
 def test_progress_only_goes_forward():
@@ -214,3 +248,93 @@ def test_progress_only_goes_forward():
     study_of(["smetric", "round-robin"], progress=lambda share, what: shares.append(share))
     assert shares == sorted(shares)
     assert 0 <= shares[0] <= shares[-1] <= 1
+
+
+def test_every_run_is_kept_in_the_same_order_for_any_number_of_workers():
+    def kept(workers):
+        runs = []
+
+        def keep(candidate, scenario, rung, m):
+            runs.append((candidate.name, scenario, rung))
+
+        study_of(["smetric", "round-robin"], workers=workers, keep=keep)
+        return runs
+
+    assert kept(1) == kept(2)
+    assert kept(1)[0][1] == Scenario()
+
+
+# --- several objectives
+
+
+def at_load_of_trace(tokens, requests=1.0):
+    return HOLDS._replace(tokens_per_s=tokens, requests_per_s=requests, ttfet_mean_s=1 / requests)
+
+
+def with_values(name, peaks, tokens, engines=4, price=4.0, settings=()):
+    at = [{0: at_load_of_trace(value)} for value in tokens]
+    whole = {0: at_load_of_trace(float(np.mean(tokens)))}
+    one = candidate(name, engines, price, settings)
+    return Found(one, whole, Peak(float(np.mean(peaks))), [Peak(p) for p in peaks], at)
+
+
+SPREAD = np.linspace(-0.1, 0.1, 12)
+
+
+def test_who_nobody_beats_in_every_objective_is_in_the_pareto_set():
+    founds = [
+        with_values("smetric", 2.0 + SPREAD, 100 + SPREAD),  # carries the most
+        with_values("lmetric", 1.5 + SPREAD, 120 + SPREAD),  # the cheapest per token
+        with_values("round-robin", 1.4 + SPREAD, 90 + SPREAD),  # neither
+    ]
+    decision = decide(founds, "round-robin", objectives_in("peak-load,cost"), ladder=LADDER)
+    assert [row.candidate.name for row in decision.pareto] == ["smetric", "lmetric"]
+    assert decision.chosen.candidate.name == "smetric"
+    other_way = decide(founds, "round-robin", objectives_in("cost,peak-load"), ladder=LADDER)
+    assert other_way.chosen.candidate.name == "lmetric"
+
+
+def test_the_cost_is_the_price_of_a_million_good_tokens():
+    founds = [with_values("smetric", 2.0 + SPREAD, np.full(12, 1000.0), price=1.8)]
+    scored = decide(founds, "smetric", objectives_in("cost"), ladder=LADDER).rows[0].scores["cost"]
+    assert scored.value.value == pytest.approx(4 * 1.8 / 3600 / 1000 * 1e6)
+
+
+def test_a_lower_cost_is_better_and_its_difference_is_negative():
+    founds = [
+        with_values("smetric", 2.0 + SPREAD, 120 + SPREAD),
+        with_values("round-robin", 2.0 + SPREAD, 100 + SPREAD),
+    ]
+    row = decide(founds, "round-robin", objectives_in("cost"), ladder=LADDER).rows[0]
+    assert row.verdict == row.scores["cost"].verdict == "BETTER"
+    assert row.scores["cost"].difference.high < 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("cost", "price_per_hour"), ("tokens-per-joule", "power table")]
+)
+def test_an_objective_without_its_data_is_not_evaluated_and_says_why(name, reason):
+    founds = [with_values("smetric", 2.0 + SPREAD, 100 + SPREAD, price=None)]
+    decision = decide(founds, "smetric", objectives_in(name), ladder=LADDER)
+    assert decision.chosen is None
+    assert reason in decision.why_not
+    assert decision.rows[0].scores[name].verdict == "NOT EVALUATED"
+    assert reason in decision.rows[0].scores[name].why_not
+
+
+def test_settings_are_compared_with_the_current_policy_at_todays_settings():
+    founds = [
+        with_values("lmetric", 2.0 + SPREAD, 100 + SPREAD, settings=(("max_num_seqs", 64),)),
+        with_values("lmetric", 1.0 + SPREAD, 100 + SPREAD),
+    ]
+    rows = decide(founds, "lmetric").rows
+    assert [row.is_current for row in rows] == [False, True]
+    assert rows[0].difference.value == pytest.approx(1.0)
+    assert rows[0].candidate.title == "lmetric, max_num_seqs 64"
+
+
+def test_peak_tokens_are_read_between_the_rungs_around_the_peak():
+    at = {0: at_load_of_trace(100.0), 1: at_load_of_trace(130.0)}
+    value = objectives_in("peak-tps")[0].value
+    assert value(candidate("smetric"), Peak(LADDER.load(1) ** 0.5), at, LADDER) == pytest.approx(115.0)
+    assert value(candidate("smetric"), Peak(LADDER.load(3), "above"), at, LADDER) == 130.0

@@ -13,7 +13,7 @@ from agentctl.files import canonical_json
 from agentctl.profile import load_profile
 from agentctl.recommend import recommend
 from agentctl.recommend.candidates import base_cluster, candidates_of
-from agentctl.recommend.compare import at_load
+from agentctl.recommend.scenario import at_load
 from agentctl.result import read_result
 from agentctl.workload import compile_workload
 
@@ -105,6 +105,7 @@ def test_the_same_input_and_seed_give_the_same_bytes_and_can_be_read_again(trace
     )
     assert canonical_json(again.document) == canonical_json(result.document)
     assert again.sections == result.sections
+    assert again.files == result.files
     result.write(tmp_path / "run")
     read = read_result(tmp_path / "run")
     assert read.sections == result.sections
@@ -113,7 +114,12 @@ def test_the_same_input_and_seed_give_the_same_bytes_and_can_be_read_again(trace
 
 def test_objectives_that_nothing_can_hold_end_with_code_3(trace):
     result = recommend(
-        trace, cluster=CLUSTER, slos=["ttft < 1ms"], replicates=2, policies=["round-robin", "least-loaded"]
+        trace,
+        cluster=CLUSTER,
+        slos=["ttft < 1ms"],
+        replicates=2,
+        sensitivity=False,
+        policies=["round-robin", "least-loaded"],
     )
     assert result.exit_code == 3
     assert result.document["verdict"]["status"] == "objective not met"
@@ -121,7 +127,15 @@ def test_objectives_that_nothing_can_hold_end_with_code_3(trace):
 
 
 def test_strict_declines_what_is_not_validated(trace):
-    result = recommend(trace, cluster=CLUSTER, slos=SLO, replicates=2, policies=["round-robin"], strict=True)
+    result = recommend(
+        trace,
+        cluster=CLUSTER,
+        slos=SLO,
+        replicates=2,
+        sensitivity=False,
+        policies=["round-robin"],
+        strict=True,
+    )
     assert result.exit_code == 3
     assert result.document["verdict"]["status"] == "declined"
     assert "V1" in result.document["verdict"]["statement"]
@@ -130,7 +144,7 @@ def test_strict_declines_what_is_not_validated(trace):
 def test_the_fewest_gpus_are_found(trace):
     result = recommend(
         trace, cluster=CLUSTER, slos=["ttft p90 < 2s"], replicates=2, policies=["least-loaded"],
-        engines=[1, 2, 8], objective="gpus", current="least-loaded",
+        sensitivity=False, engines=[1, 2, 8], objective="gpus", current="least-loaded",
     )  # fmt: skip
     holding = [
         c["engines"] for c in result.document["candidates"] if c["holds_at_trace_load_with_confidence"]
@@ -141,7 +155,13 @@ def test_the_fewest_gpus_are_found(trace):
 
 def test_the_current_policy_is_a_row_even_when_it_was_not_asked_for(trace):
     result = recommend(
-        trace, cluster=CLUSTER, slos=SLO, replicates=2, policies=["lmetric"], current="smetric:slack=0.5"
+        trace,
+        cluster=CLUSTER,
+        slos=SLO,
+        replicates=2,
+        sensitivity=False,
+        policies=["lmetric"],
+        current="smetric:slack=0.5",
     )
     rows = {c["policy"]: c for c in result.document["candidates"]}
     assert set(rows) == {"lmetric", "smetric"}
@@ -188,7 +208,7 @@ def test_a_lower_rate_keeps_the_sessions_of_synthesised_starts_and_thins_recorde
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"objective": "peak"}, "did you mean `peak-load`?"),
+        ({"objective": "peak-laod"}, "did you mean `peak-load`?"),
         ({"cluster": None}, "--profile"),
         ({"current": "smetric:slack"}, "NAME:KEY=NUMBER"),
         ({"replay": "closed-loop"}, "closed"),
@@ -203,7 +223,9 @@ def test_mistakes_are_usage_errors(trace, flags, words):
 def test_one_session_carries_no_claim(tmp_path):
     row = {"arrival_s": 0.0, "session_id": "alone", "blocks": [1, 2, 3], "output_tokens": 5}
     trace = write_dataset(tmp_path / "one.trace", [row], block_tokens=16)
-    result = recommend(trace, cluster=CLUSTER, slos=SLO, replicates=2, policies=["round-robin", "smetric"])
+    result = recommend(
+        trace, cluster=CLUSTER, slos=SLO, replicates=2, sensitivity=False, policies=["round-robin", "smetric"]
+    )
     assert result.exit_code == 3
     assert result.document["verdict"]["status"] == "declined"
     assert result.document["verdict"]["statement"].startswith(

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from agentctl.cluster import cluster_of
 from agentctl.policies.base import load_policy
+from agentctl.profile import load_profile
 from agentctl.recommend.decision import decide
 from agentctl.recommend.search import Candidate, Found, Measured
 from agentctl.recommend.statistics import Peak
@@ -12,6 +14,7 @@ from agentctl.trace import PrefixTree
 from agentctl.validate import BackTest
 from agentctl.workload import Requests, Workload
 
+CLUSTER = cluster_of(load_profile("h100-qwen3-8b"), 4)
 META = {
     "records": {"read": 10_000, "quarantined": 0},
     "sessions": {"source": {"explicit": 100}},
@@ -64,7 +67,7 @@ UNTESTED = BackTest("UNVALIDATED", "the log has no measured latency")
 
 
 def check(name, *, workload=None, meta=None, recorded=True, peak=1.2, at=STEADY, tested=UNTESTED):
-    found = Found(Candidate("smetric", load_policy("smetric"), 4, 4, None), {0: at}, Peak(peak), [])
+    found = Found(Candidate("smetric", load_policy("smetric"), CLUSTER), {0: at}, Peak(peak), [])
     evidence = Evidence(
         {**META, **(meta or {})}, workload or workload_of(), decide([found], "smetric"), recorded, tested
     )
@@ -87,7 +90,7 @@ def test_a_sound_trace_passes(name):
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("V2", {"workload": workload_of(span=300.0)}),  # 5 blocks of a minute
+        ("V2", {"workload": workload_of(span=500.0)}),  # 8 blocks of a minute
         ("V2", {"workload": workload_of(gap=2000.0)}),  # 5 lifetimes
         ("V3", {"peak": 1.6}),
         ("V5", {"at": STEADY._replace(in_system_fourth=9.0)}),
@@ -102,6 +105,10 @@ def test_a_sound_trace_passes(name):
 )
 def test_a_trace_that_breaks_the_rule_is_warned_about(name, broken):
     assert check(name, **broken).status == "WARN"
+
+
+def test_five_blocks_of_a_minute_carry_no_interval():
+    assert check("V2", workload=workload_of(span=300.0)).status == "FAIL"
 
 
 def test_a_little_growth_is_not_instability():

@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from agentctl.cluster import cluster_of
 from agentctl.policies.base import load_policy
+from agentctl.profile import load_profile
 from agentctl.recommend import words
 from agentctl.recommend.decision import decide
 from agentctl.recommend.search import Candidate, Found, Measured
 from agentctl.recommend.statistics import Peak
 
+CLUSTER = cluster_of(load_profile("h100-qwen3-8b"), 4)
 NOISE = np.random.default_rng(1).normal(0, 0.05, size=12)
 AT = Measured(
     **{**dict.fromkeys(Measured._fields), "score": 0.1, "attained": 0.98, "requests": 9, "rejected": 0}
@@ -15,7 +18,7 @@ AT = Measured(
 
 
 def found(name, load, n=12, side="", at=AT):
-    candidate = Candidate(name, load_policy(name), 4, 4, None)
+    candidate = Candidate(name, load_policy(name), CLUSTER)
     peaks = [Peak(load + (0 if side else noise), side) for noise in NOISE[:n]]
     return Found(candidate, {0: at}, Peak(load, side), peaks)
 
