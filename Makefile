@@ -5,8 +5,9 @@
 
 PYTHON ?= python3
 SOURCES := $(shell find agentctl analyzers estimators policies -type f -not -name '*.pyc')
-# What the README shows: 80 real agent sessions on 8 engines
-DEMO := sample_traces/weka_80.jsonl.zst --profile h100-qwen3-8b --engines 8 \
+# What the README shows: twenty minutes of real chats on 6 engines
+DEMO := sample_traces/mooncake_20min.jsonl.gz --profile h100-qwen3-8b --engines 6 --replicates 20 \
+	--policies least-loaded,lmetric,prefix-affine,round-robin,session-sticky,smetric \
 	--slo "ttft < 2s + 62.5us*prompt_tokens @ 90%" --slo "tpot < 50ms @ 90%"
 
 .PHONY: demo test clean

@@ -74,7 +74,8 @@ def _missing(decision: Decision) -> str:
 
 def out_of_reach(decision: Decision) -> str | None:
     """A warning when in some replicates no candidate holds the objectives at any load."""
-    by_replicate = zip(*(row.found.replicates for row in decision.rows if row.peak), strict=True)
+    peaks = [row.found.replicates for row in decision.rows if row.peak and row.found.dropped_after is None]
+    by_replicate = zip(*peaks, strict=True)
     hopeless = sum(all(peak.side == "below" for peak in peaks) for peaks in by_replicate)
     if not hopeless:
         return None
