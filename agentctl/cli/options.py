@@ -65,16 +65,6 @@ def whole_numbers(text: str, option: str) -> list[int]:
     return numbers
 
 
-def policies_in(text: str | None) -> list[str]:
-    """`a,b:key=1` as policies; nothing given: none. Raises UsageError for text that holds no name."""
-    from agentctl.policies._names import split_policies
-
-    found = split_policies(text or "")
-    if text is not None and not found:
-        raise UsageError(f"{text!r} holds no name", expected="NAME or NAME,NAME,...")
-    return found
-
-
 def policy_and_params(text: str | None) -> tuple[str | None, dict[str, float]]:
     """`smetric:slack=2,hit_ratio=0.5` as a name and its parameters; raises UsageError."""
     from agentctl.policies._names import parse_policy

@@ -84,6 +84,8 @@ def policy_grid(text: str, place: str = "--policies") -> list[str]:
             values = [v for piece in listed.split(",") for v in _written(piece.strip(), f"{place} {one}")]
             axes.append([f"{key.strip()}={value}" for value in values])
         found += [f"{name}:{','.join(chosen)}" for chosen in itertools.product(*axes)]
+    if not found:
+        raise UsageError(f"{text!r} holds no name", place=place, expected="NAME or NAME,NAME,...")
     return list(dict.fromkeys(found))
 
 
