@@ -26,7 +26,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror})", place=str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"is not TOML: {error}", place=str(path)) from error
+        hint = "TOML is UTF-8 text of [tables] and `key = value`"
+        raise ConfigError(f"is not TOML: {error}", place=str(path), hint=hint) from error
 
 
 def check_schema(tables: Mapping[str, Any], schema: str, file: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
+
+PR_SET_PDEATHSIG = 1  # of Linux, <sys/prctl.h>
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,6 +50,16 @@ def _start(function: Callable[[Any], Any]) -> None:
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot end its workers, and they would wait for it for ever (Linux ends them then)."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:  # it was killed just before
+        os._exit(1)
 
 
 def _call(item: Any) -> Any:

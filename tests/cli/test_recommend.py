@@ -1,0 +1,155 @@
+"""`agentctl recommend` as its user meets it: what is kept of a killed run, and what a mistake says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+SHORT = (
+    "--profile",
+    "h100-qwen3-8b",
+    "--engines",
+    "2",
+    "--policies",
+    "round-robin,lmetric",
+    "--replicates",
+    "8",
+)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_killed_comparison_goes_on_where_it_was_and_ends_with_the_same_bytes(
+    agentctl, program, weka, tmp_path
+):
+    assert agentctl("recommend", weka, *SHORT, "-o", "whole").code == 0
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("AGENTCTL_")}
+    killed = subprocess.Popen(
+        [*program, "recommend", str(weka), *SHORT, "-o", "again"], cwd=tmp_path, env=clean,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    beside = tmp_path / ".again.runs"
+    while killed.poll() is None and not (beside.exists() and beside.read_bytes().count(b"\n") > 20):
+        time.sleep(0.01)
+    assert killed.poll() is None, "it ended before it could be killed"
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "again").exists()
+    done = agentctl("recommend", weka, *SHORT, "-o", "again")
+    assert done.code == 0
+    known = re.search(r"^(\d+) runs are known from before$", done.err, re.MULTILINE)
+    assert known and int(known[1]) > 20
+    assert files(tmp_path / "again") == files(tmp_path / "whole")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".again")]
+
+
+def test_two_names_of_one_policy_differ_by_exactly_nothing(agentctl, weka):
+    # 12 % of the requests are long and cold: a share that the engines can hold somewhere
+    slo = ("--slo", "ttft < 2s + 62.5us*prompt_tokens @ 70%")
+    done = agentctl(
+        "recommend", weka, "--profile", "h100-qwen3-8b", "--engines", "2", *slo, "--replicates", "8",
+        "--policies", "smetric,smetric:slack=1", "--current", "smetric", "--no-sensitivity", "--json",
+    )  # fmt: skip
+    document = json.loads(done.out)
+    current, alias = document["candidates"]
+    assert (current["policy"], alias["policy"]) == ("smetric", "smetric:slack=1")
+    assert current["is_current"]
+    assert alias["verdict"] == "NOT DISTINGUISHABLE"
+    assert alias["difference_to_current"]["peak"] == 0.0
+    assert alias["difference_to_current"]["interval"] == [0.0, 0.0]
+    assert document["verdict"]["status"] == "no clear winner"
+
+
+def test_a_trace_of_three_minutes_is_declined_in_the_first_words(agentctl, tmp_path):
+    rows = [
+        {
+            "timestamp": 1000 * n,
+            "input_length": (513, 1024)[n % 2],
+            "output_length": 20,
+            "hash_ids": [1, n + 2],
+        }
+        for n in range(180)
+    ]
+    (tmp_path / "short.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = agentctl(
+        "recommend", "short.jsonl", "--profile", "h100-qwen3-8b", "--replicates", "4", "--no-sensitivity"
+    )
+    assert done.code == 3
+    assert done.out.startswith("Declined: this trace cannot carry a claim (V2)")
+
+
+def test_strict_ends_with_3_on_a_warning_and_says_so_first(agentctl, weka):
+    done = agentctl("recommend", weka, *SHORT, "--no-sensitivity", "--strict")
+    assert done.code == 3
+    assert done.out.startswith("Declined: --strict is on and V1")
+
+
+BAD_TOML = 'schema = "agentctl/cluster/1"\n[[pool]]\nname = "main"\nprofile = "h100-qwen3-8b"\n'
+BAD_PROFILE = """schema = "agentctl/profile/1"
+kv_blocks = 9000
+block_tokens = 16
+[batch_time]
+model = "hinge"
+b0 = 0.005
+b_prefill = 2e-5
+[batch_time.fit.covariance]
+names = ["b0"]
+matrix = [[nan]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--policies", "lmetrik"), "did you mean `lmetric`?"),
+        (("--policies", "smetric:slak=1"), "did you mean `slack`?"),
+        (("--policies", "smetric:slack=2..1"), "an empty grid"),
+        (("--policies", ","), "holds no name"),
+        (("--vary", "max_num_seq=64"), "did you mean `max_num_seqs`?"),
+        (("--vary", "max_num_seqs="), "an empty grid"),
+        (("--vary", "max_num_seqs=0"), "--vary max_num_seqs"),
+        (("--objective", "peak-tsp"), "did you mean `peak-tps`?"),
+        (("--objective", ","), "names no objective"),
+        (("--slo", "ttft < 0s"), "the limit is 0"),
+        (("--slo", "ttft < -1s"), "cannot"),
+        (("--slo", "ttft < 1s @ 101%"), "no share"),
+        (("--engines", "8..4"), "--engines"),
+        (("--cluster", "bad.toml"), "bad.toml"),
+        (("--cluster", "binary.toml"), "is not TOML"),
+        (("--profile", "nan.toml"), "no finite number"),
+    ],
+)
+def test_wrong_input_ends_with_2_and_names_place_fact_and_cure(agentctl, weka, tmp_path, options, words):
+    (tmp_path / "bad.toml").write_text(BAD_TOML + "engines = 1e400\n")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00[[pool]]" * 100)
+    (tmp_path / "nan.toml").write_text(BAD_PROFILE)
+    profile = () if options[0] in ("--cluster", "--profile") else ("--profile", "h100-qwen3-8b")
+    done = agentctl("recommend", weka, *profile, *options, "-o", "run")
+    assert done.code == 2
+    assert words in done.err
+    assert "hint:" in done.err or "expected" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_profile_of_another_model_than_the_log_names_ends_with_2(agentctl, tmp_path):
+    rows = [
+        {"at": float(n), "in": 100, "out": 5, "model": "meta-llama/Llama-3.1-8B", "ttft": 0.1, "e2e": 0.5}
+        for n in range(20)
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    columns = {
+        "arrival_s": "at", "prompt_tokens": "in", "output_tokens": "out", "model": "model", "ttft_s": "ttft",
+        "e2e_s": "e2e",
+    }  # fmt: skip
+    named = [word for ours, theirs in columns.items() for word in ("--map", f"{ours}={theirs}")]
+    assert agentctl("ingest", "log.jsonl", *named, "-o", "log.trace").code == 0
+    done = agentctl("recommend", "log.trace", "--profile", "h100-qwen3-8b", "--replicates", "2")
+    assert done.code == 2
+    assert "is of qwen3-8b, the log of llama-3.1-8b" in done.err
+    assert "leave `model` out" in done.err
