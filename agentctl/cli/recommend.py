@@ -52,6 +52,13 @@ def recommend(
         str | None,
         typer.Option(metavar="P[:KEY=VALUE,...]", help="The policy in use today, to compare with."),
     ] = None,
+    router: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET[@VERSION]",
+            help="The router to deploy on, such as llm-d or vllm-router: only what it can do is recommended.",
+        ),
+    ] = None,
     replay: Replay = None,
     replicates: Annotated[
         int | None,
@@ -101,6 +108,7 @@ def recommend(
             vary_settings=axes,
             slos=slo,
             current=current,
+            router=router,
             objective=objective,
             replay=replay,
             replicates=replicates,

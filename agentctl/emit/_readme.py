@@ -36,6 +36,7 @@ class Handover:
     statement   of the verdict
     standings   every policy that was compared, in the target
     plan        switchback, and the effect it is planned for
+    not_yet     why nothing should be applied, by the verdict; None: it may be
     """
 
     deployment: Deployment
@@ -47,6 +48,7 @@ class Handover:
     plan: Switchback | None = None
     effect: Effect | None = None
     provenance: tuple[tuple[str, str], ...] = ()
+    not_yet: str | None = None
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,15 @@ FOLDER = "deploy"
 def deploy_files(handed: Handover) -> dict[str, bytes]:
     """Paths under the run folder and their content.
 
-    Where a request of the trace could never run on the engines as configured, nothing can be applied: the
-    README says so, and there are no files of engines or router.
+    Where a request of the trace could never run on the engines as configured, or the verdict carries no
+    rollout, nothing can be applied: the README says so, and there are no files of engines or router.
     """
-    try:
-        new = _configuration(handed.deployment, handed.target)
-        refused = None
-    except ConfigError as error:
-        new, refused = Written({}, None, ()), error.message
+    new, refused = Written({}, None, ()), handed.not_yet
+    if refused is None:
+        try:
+            new = _configuration(handed.deployment, handed.target)
+        except ConfigError as error:
+            refused = error.message
     today = _today(handed)
     cluster, policy = handed.deployment.cluster, handed.deployment.policy
     files = dict(new.files)

@@ -11,10 +11,14 @@ import numpy as np
 from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.errors import UsageError
+from agentctl.policies.base import Policy
+from agentctl.present import Section
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
 from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
 from agentctl.recommend.decision import INDIFFERENCE, Decision, decide
+from agentctl.recommend.deployable import asked_for, check_trace_fits, deployable
+from agentctl.recommend.deployment import Facts, Made, hand_over
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.parallel import n_workers
@@ -51,6 +55,7 @@ def recommend(
     vary_settings: Sequence[Axis] = (),
     slos: Sequence[str] = (),
     current: str | None = None,
+    router: str | None = None,
     objective: str | Sequence[str] = "peak-load",
     replay: str | None = None,
     replicates: int | None = None,
@@ -69,6 +74,7 @@ def recommend(
     vary_settings     other keys of the cluster file and their values (grid.axis)
     slos              SLO expressions; none: the default SLO, printed
     current           `POLICY` or `POLICY:key=value,...`; default: round-robin, said not to be the user's
+    router            `TARGET` or `TARGET@VERSION`: only what it does exactly is recommended, and written down
     objective         one or several of objectives.OBJECTIVES; the first decides inside their Pareto set
     replicates        resampled workloads of the finalists; default: as many of 8, 16, 32, 60 as a budget of
                       simulated requests allows, stated
@@ -94,6 +100,10 @@ def recommend(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
         )
     candidates, reference, reference_only = candidates_of(clusters, policies, current, vary_settings)
+    asked = asked_for(router)
+    check_trace_fits(asked, candidates[0].cluster, candidates[0].policy, workload)
+    deployed = deployable(candidates, asked, clusters)
+    candidates = deployed.candidates
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
     runs = runs or Runs()
@@ -125,7 +135,7 @@ def recommend(
     work = Work(measure, ladder, keep, progress, n_workers())
     plan = Plan(replicates, wanted, reference, later=20 * min(len(candidates), 5) if sensitivity else 0)
     found = study(candidates, work, plan)
-    decision = decide(found, reference, wanted, reference_only, ladder)
+    decision = decide(found, reference, wanted, reference_only, ladder, deployed.may_be_chosen)
     tested = _back_test(trace, clusters, base if cluster else None, current)
     varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None
     operating = _operating(decision, simulated)
@@ -152,8 +162,43 @@ def recommend(
         sensitivity=varied,
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code, "back_test": verdict_of(tested)}
-    files = {RUNS_FILE: runs.content()}
-    return RunResult(describe.document(told, head), describe.sections(told), exit_code, files=files)
+    made_from = {"trace": workload.trace_name, "digest": workload.trace_digest, "seed": seed}
+    made = hand_over(
+        Facts(
+            decision=decision,
+            workload=workload,
+            ladder=ladder,
+            measure=lambda candidate, replicate: measure(candidate, Scenario(replicate), 0),
+            outcome=lambda candidate: simulated(candidate, Scenario(), 0),
+            today=_today(clusters, base if cluster else None, current),
+            status=status,
+            statement=told.statement,
+            slos=told.slos,
+            provenance=tuple((key, str(value)) for key, value in made_from.items()),
+            seed=seed,
+        ),
+        asked,
+        deployed,
+    )
+    files = {RUNS_FILE: runs.content(), **(made.files if made else {})}
+    document = {**describe.document(told, head), "deploy": made.document if made else None}
+    return RunResult(document, _with(made, describe.sections(told)), exit_code, files=files)
+
+
+def _today(
+    clusters: Mapping[int, Cluster], given: Cluster | None, current: str | None
+) -> tuple[Cluster, Policy] | None:
+    """The configuration in use: on the cluster given, or the only size asked for; None: not known."""
+    today = given or (next(iter(clusters.values())) if len(clusters) == 1 else None)
+    return (today, current_policy(current, today)[1]) if current and today else None
+
+
+def _with(made: Made | None, sections: tuple[Section, ...]) -> tuple[Section, ...]:
+    """How it is deployed stands before the question whether the trace can carry it."""
+    if made is None:
+        return sections
+    at = next((n for n, one in enumerate(sections) if one.name == "validity"), len(sections))
+    return (*sections[:at], made.section, *sections[at:])
 
 
 def _of_workload(scenario: Scenario) -> Scenario:

@@ -4,7 +4,7 @@ and its cheapest member. The point estimate's winner as such is never recommende
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -107,6 +107,7 @@ class Decision:
 
 
 NO_LADDER = Ladder(0, 0)
+NOT_DEPLOYABLE = "nothing that was compared can be deployed on the router that was asked for"
 
 
 def decide(
@@ -115,12 +116,14 @@ def decide(
     objectives: Sequence[Objective] = (PEAK_LOAD,),
     reference_only: bool = False,
     ladder: Ladder = NO_LADDER,
+    may_be_chosen: Callable[[Candidate], bool] = lambda candidate: True,
 ) -> Decision:
     """Compare what was found.
 
     found           who holds the SLOs at the trace's own load goes before all others
     current         name of the policy in use; with today's settings it is what others are compared with
     reference_only  the current configuration is not among what was asked for: it is never recommended
+    may_be_chosen   whether a candidate can be deployed: others are compared, and never recommended
     """
     first = objectives[0]
     n_replicates = max((len(f.replicates) for f in found), default=0)
@@ -132,7 +135,9 @@ def decide(
     scores = {one.name: _scored(found, references, one, ladder) for one in objectives}
     deciding = _deciding(first)
     eligible = [f for f in found if f.peak and not (reference_only and f in today.values())]
-    why_not = _no_value(eligible, first)
+    may_be = [f for f in eligible if may_be_chosen(f.candidate)]
+    why_not = NOT_DEPLOYABLE if eligible and not may_be else _no_value(may_be, first)
+    eligible = may_be
     eligible = [f for f in eligible if first.missing(f.candidate) is None]
     eligible = [f for f in eligible if _holds_on_trace(f)] or eligible
     front = _pareto(eligible, objectives, ladder) if len(objectives) > 1 else eligible
