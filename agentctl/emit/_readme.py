@@ -177,10 +177,11 @@ def _differing(
 ) -> Iterator[tuple[str, object, object]]:
     if old.name != new.name:
         yield "policy", short_name(old), short_name(new)
-    for key in sorted({*old.params, *new.params}):
-        a, b = (one.params.get(key, "none") for one in (old, new))
-        if a != b and not (a != a and b != b):
-            yield f"policy {key}", a, b
+    if old.choose is new.choose:  # parameters of another rule are no change of anything
+        for key, a in old.params.items():
+            b = new.params[key]
+            if a != b and not (a != a and b != b):
+                yield f"policy {key}", a, b
     yield from _fields("router", before.router, after.router, ("policy", "params"))
     for mine, theirs in zip(before.pools, after.pools, strict=False):
         yield from _fields(f"pool {theirs.name}", mine, theirs, ("profile",))

@@ -102,7 +102,7 @@ def recommend(
     candidates, reference, reference_only = candidates_of(clusters, policies, current, vary_settings)
     asked = asked_for(router)
     check_trace_fits(asked, candidates[0].cluster, candidates[0].policy, workload)
-    deployed = deployable(candidates, asked, clusters)
+    deployed = deployable(candidates, asked, clusters, reference if reference_only else None)
     candidates = deployed.candidates
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED

@@ -50,16 +50,22 @@ class Deployable(NamedTuple):
 
 
 def deployable(
-    candidates: Sequence[Candidate], asked: Asked | None, clusters: Mapping[int, Cluster]
+    candidates: Sequence[Candidate],
+    asked: Asked | None,
+    clusters: Mapping[int, Cluster],
+    reference: str | None = None,
 ) -> Deployable:
     """Add to the candidates what the target would do in the place of those that it does not have.
 
-    clusters  by number of engines, as they are today
+    clusters   by number of engines, as they are today
+    reference  a policy that is there to be compared with only: nothing stands for it
     """
     if asked is None:
         return Deployable(list(candidates), {})
     found, stands_for = list(candidates), {}
     for candidate in candidates:
+        if candidate.name == reference and not candidate.settings:
+            continue
         variant = clusters[candidate.engines]
         for key, value in candidate.settings:
             variant = with_setting(variant, key, value)

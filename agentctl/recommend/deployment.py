@@ -13,6 +13,7 @@ from agentctl.emit._canary import NAMES, Watch, watch
 from agentctl.emit._readme import Handover, Standing
 from agentctl.emit._switchback import Effect, Switchback, switchback
 from agentctl.emit.deploy import deploy_files
+from agentctl.errors import ConfigError
 from agentctl.policies.base import Policy
 from agentctl.present import Section, Table, Value
 from agentctl.recommend.decision import Decision, Range, Row, compare
@@ -65,7 +66,7 @@ def hand_over(facts: Facts, asked: Asked | None, who: Deployable) -> Made | None
     measured = _at_trace_load(facts, chosen.found)
     effect = _effect(facts, measured)
     plan = _plan(facts, candidate, effect)
-    standings = _standings(facts, who)
+    standings = _standings(facts, asked, who)
     handed = Handover(
         deployment=deployment_of(candidate.cluster, candidate.policy, asked, facts.workload, facts.today),
         target=asked.target if asked else None,
@@ -102,8 +103,14 @@ def _watched(candidate: Candidate, measured: Sequence[Measured]) -> tuple[Watch,
     return tuple(one for one in found if one is not None)
 
 
+EFFECTS = {"ttft_p50_s": "TTFT p50", "ttft_p95_s": "TTFT p95", "attained": "the share within all objectives"}
+
+
 def _effect(facts: Facts, new: Sequence[Measured]) -> Effect | None:
-    """TTFT p95 under today's configuration and the new one; None where today's is not given or is the new."""
+    """What tells the two configurations apart best: the difference that is largest against its own spread.
+
+    None where today's configuration is not given, or is the new one.
+    """
     if facts.today is None:
         return None
     engines = facts.today[0].n_engines
@@ -111,23 +118,22 @@ def _effect(facts: Facts, new: Sequence[Measured]) -> Effect | None:
     if not rows or rows[0] is facts.decision.chosen:
         return None
     today = _at_trace_load(facts, rows[0].found)
-    pairs = [
-        (a.ttft_p95_s, b.ttft_p95_s)
-        for a, b in zip(today, new, strict=False)
-        if a.ttft_p95_s is not None and b.ttft_p95_s is not None
-    ]
+    found = [one for key in EFFECTS if (one := _effect_on(key, today, new)) is not None]
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def _effect_on(key: str, today: Sequence[Measured], new: Sequence[Measured]) -> tuple[float, Effect] | None:
+    """How far the difference stands out of its spread, and the effect."""
+    values = [(getattr(a, key), getattr(b, key)) for a, b in zip(today, new, strict=False)]
+    pairs = [(a, b) for a, b in values if a is not None and b is not None]
     if len(pairs) < 3:  # the trace, and two resamples
         return None
     (before, after), *replicates = pairs
-    differences = [b - a for a, b in replicates]
-    return Effect(
-        metric="TTFT p95",
-        today=before,
-        new=after,
-        sd_today=statistics.stdev(a for a, _ in replicates),
-        sd_new=statistics.stdev(b for _, b in replicates),
-        is_clear=abs(after - before) > CLEAR_SPREAD * statistics.stdev(differences),
-    )
+    spread = statistics.stdev(b - a for a, b in replicates)
+    stands_out = abs(after - before) / spread if spread else 0.0
+    sd_today, sd_new = (statistics.stdev(pair[arm] for pair in replicates) for arm in (0, 1))
+    is_clear = stands_out > CLEAR_SPREAD
+    return stands_out, Effect(EFFECTS[key], before, after, sd_today, sd_new, is_clear)
 
 
 def _plan(facts: Facts, candidate: Candidate, effect: Effect | None) -> Switchback | None:
@@ -162,7 +168,7 @@ def kv_residency_s(outcome: Outcome, cluster: Cluster, span_s: float) -> float |
     return float(room * span_s / written) if written else None
 
 
-def _standings(facts: Facts, who: Deployable) -> list[Standing]:
+def _standings(facts: Facts, asked: Asked | None, who: Deployable) -> list[Standing]:
     """Every policy that was compared on as many engines as are recommended, and what it is in the target."""
     chosen = facts.decision.chosen
     assert chosen is not None
@@ -177,8 +183,20 @@ def _standings(facts: Facts, who: Deployable) -> list[Standing]:
             found.append(Standing(title, title, ("exactly",), "none"))
         else:
             paper, deployed = rows[title, engines], rows[theirs.title, engines]
-            found.append(Standing(title, theirs.title, ("the nearest",), _distance(paper, deployed, facts)))
+            why = _why(facts, asked, paper.candidate)
+            found.append(Standing(title, theirs.title, why, _distance(paper, deployed, facts)))
     return found
+
+
+def _why(facts: Facts, asked: Asked | None, paper: Candidate) -> tuple[str, ...]:
+    """What the target does otherwise, in its own words."""
+    assert asked is not None, "nobody stands for another without a target"
+    try:
+        return asked.target.emit(
+            deployment_of(paper.cluster, paper.policy, asked, facts.workload, None)
+        ).differences
+    except ConfigError as error:
+        return (error.message,)
 
 
 def _distance(paper: Row, deployed: Row, facts: Facts) -> str:
