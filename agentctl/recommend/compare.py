@@ -157,7 +157,7 @@ def recommend(
         current=called,
         rate_per_min=rate,
         status=status,
-        statement=lead + words.statement(decision, called, rate),
+        statement=lead + words.statement(decision, called, rate) + words.fragility(varied),
         assumptions=(*method, *assumptions(workload, base, routers_in_words(candidates))),
         sensitivity=varied,
     )

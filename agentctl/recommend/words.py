@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentctl.analyzers.words import count, number, percent, seconds
 from agentctl.recommend.decision import Decision, Range, Row
 from agentctl.recommend.search import Measured
+from agentctl.recommend.sensitivity import Sensitivity
 
 BUSIEST = "loads its busiest engine with {} times the mean prefill, {} {}"
 FEW_REPLICATES = 10  # below, a normal interval is rough
@@ -47,7 +48,7 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
     if row is None or row.peak is None:
         return "No decision: the objectives count no request of this trace."
     told = carries(row, rate_per_min)
-    missed = _missing(decision)
+    missed = _values(decision, row, current) + _missing(decision)
     if decision.n_replicates < 2:
         return f"Not evaluated: {told}, but one run has no error; no candidate is preferred."
     if decision.clear:
@@ -58,6 +59,56 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
         f"There is no clear winner: {row.candidate.title} cannot be told from {names}, and is recommended as "
         "the cheapest of them (fewest GPUs, then price, then signals needed, then name). "
         f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}.{missed}"
+    )
+
+
+VALUES = {
+    "peak-tps": "{} output tokens a second within the objectives at its peak",
+    "goodput": "{} requests a second within the objectives at the trace's load",
+    "ttfet": "a mean time to the first token of the last turn of {} s at the trace's load",
+    "cost": "{} per million output tokens within the objectives at the trace's load",
+}
+
+
+def _values(decision: Decision, row: Row, current: str) -> str:
+    """What the recommended one reaches under objectives that are not the load carried; the Pareto set."""
+    told = ""
+    for name in decision.objectives:
+        scored = row.scores.get(name)
+        if scored is None or name not in VALUES:
+            continue
+        if scored.value is None:
+            told += f" Its {name} is not evaluated: {scored.why_not}."
+            continue
+        told += f" It has {VALUES[name].format(number(scored.value.value))} ({interval(scored.value, None)})"
+        if scored.difference and scored.verdict in ("BETTER", "WORSE"):
+            more = "more" if scored.difference.value > 0 else "less"
+            change = f"{number(abs(scored.difference.value))} {more} than {current}"
+            told += f", {change} ({interval(scored.difference, None)})"
+        told += "."
+    if len(decision.objectives) > 1:
+        names = _and([f"{one.candidate.title} on {engines(one)}" for one in decision.pareto])
+        told += (
+            f" No candidate is surely better than {names} in one of {_and(list(decision.objectives))} and "
+        )
+        told += "as good in the others (the Pareto set)."
+    return told
+
+
+def fragility(varied: Sensitivity | None) -> str:
+    """A warning when the ranking does not survive enough of the changed assumptions."""
+    if varied is None or not varied.fragile:
+        return ""
+    assert varied.share is not None
+    broken = []
+    for family in varied.families:
+        fails = [case.name for case in varied.cases if case.family == family.name and not case.holds]
+        if fails:
+            n = sum(case.family == family.name for case in varied.cases)
+            broken.append(f"{len(fails)} of {n} {family.name}" if len(fails) > 2 else _and(fails))
+    return (
+        f" FRAGILE: the ranking holds in {percent(varied.share)} of {count(len(varied.cases), 'case')} of "
+        f"changed assumptions, and not with {_and(broken)}."
     )
 
 

@@ -54,7 +54,7 @@ def test_two_names_of_one_policy_differ_by_exactly_nothing(agentctl, weka):
     # 12 % of the requests are long and cold: a share that the engines can hold somewhere
     slo = ("--slo", "ttft < 2s + 62.5us*prompt_tokens @ 70%")
     done = agentctl(
-        "recommend", weka, "--profile", "h100-qwen3-8b", "--engines", "2", *slo, "--replicates", "4", "--no-sensitivity",
+        "recommend", weka, "--profile", "h100-qwen3-8b", "--engines", "2", *slo, "--replicates", "4",
         "--policies", "smetric,smetric:slack=1", "--current", "smetric", "--no-sensitivity", "--json",
     )  # fmt: skip
     document = json.loads(done.out)

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl.recommend.search import Ladder, Measured, search
+from agentctl.metrics import Run
+from agentctl.recommend.search import Ladder, Measured, after_warm_up, measured, search
+from agentctl.slo import parse_slos
 
 LADDER = Ladder(-9, 6)
 
@@ -56,3 +58,31 @@ def test_rung_zero_is_the_load_of_the_trace_and_three_rungs_double_it():
     assert LADDER.load(0) == 1.0
     assert LADDER.load(3) == 2.0
     assert LADDER.load(-9) == 0.125
+
+
+def run_of_sessions(starts, first_token=0.5):
+    """One request a session, and for the first session a second one at the very end."""
+    arrival = np.append(np.asarray(starts, dtype=float), 100.0)
+    n, zeros = arrival.size, np.zeros(arrival.size, np.int64)
+    session = np.append(np.arange(n - 1), 0).astype(np.int32)
+    first = arrival + np.broadcast_to(first_token, n)
+    return Run(1, n - 1, zeros == 0, session, zeros, arrival, first, first + 1, zeros + 7, zeros + 3, zeros,
+               zeros + 7, arrival, first, zeros)  # fmt: skip
+
+
+def test_sessions_that_start_in_the_first_tenth_of_the_starts_are_not_counted_in_any_turn():
+    warm = after_warm_up(run_of_sessions([0.0, 3.0, 4.0, 40.0]))
+    assert warm.n_sessions == 2
+    assert warm.arrival_s.tolist() == [4.0, 40.0]  # a session at the very edge counts
+    assert warm.session.tolist() == [0, 1]
+
+
+def test_where_all_sessions_start_at_once_all_count():
+    assert after_warm_up(run_of_sessions([5.0, 5.0])).arrival_s.size == 3
+
+
+def test_what_is_measured_leaves_the_warm_up_out_and_counts_all_requests():
+    slow_start = run_of_sessions([0.0, 50.0, 60.0], first_token=np.array([9.0, 0.5, 0.5, 9.0]))
+    found = measured(slow_start, parse_slos(["ttft < 1s"]))
+    assert found.attained == 1.0 and found.score == 0.0
+    assert found.requests == 4

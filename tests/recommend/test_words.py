@@ -7,7 +7,10 @@ from agentctl.policies.base import load_policy
 from agentctl.profile import load_profile
 from agentctl.recommend import words
 from agentctl.recommend.decision import decide
+from agentctl.recommend.objectives import objectives_in
+from agentctl.recommend.scenario import Scenario
 from agentctl.recommend.search import Candidate, Found, Measured
+from agentctl.recommend.sensitivity import Case, Family, Sensitivity
 from agentctl.recommend.statistics import Peak
 
 CLUSTER = cluster_of(load_profile("h100-qwen3-8b"), 4)
@@ -84,3 +87,42 @@ def test_reasons_say_only_what_differs():
 def test_few_replicates_are_called_rough():
     assert "rough" in words.replicates(6)
     assert "rough" not in words.replicates(20)
+
+
+def test_a_ranking_that_does_not_hold_is_called_fragile_with_what_breaks_it():
+    one, other = (found(name, 1.0).candidate for name in ("smetric", "lmetric"))
+    families = (
+        Family("ties", "?", tuple((f"seed + {n}", Scenario(ties=n)) for n in (1, 2, 3))),
+        Family("engine lost", "?", (("one engine lost", Scenario(lost=1)),)),
+    )
+    cases = [Case("ties", f"seed + {n}", (1.0, 2.0), (other,)) for n in (1, 2, 3)]
+    lost = Case("engine lost", "one engine lost", (1.0, 1.1), (other,))
+    varied = Sensitivity((one, other), (1.0, 1.0), families, (*cases, lost))
+    assert words.fragility(varied) == (
+        " FRAGILE: the ranking holds in 0.0 % of 4 cases of changed assumptions, and not with 3 of 3 ties "
+        "and one engine lost."
+    )
+    assert words.fragility(Sensitivity((one,), (1.0,), families, (lost,))) == ""
+
+
+def test_the_value_of_another_objective_and_the_pareto_set_are_told():
+    at = {0: AT._replace(requests_per_s=2.0)}
+    founds = []
+    for name, rate in (("smetric", 2.0), ("round-robin", 1.0)):
+        one = found(name, 2.0)
+        at = {0: AT._replace(requests_per_s=rate)}
+        one.at, one.at_replicates = at, [at] * 12
+        founds.append(one)
+    decision = decide(founds, "round-robin", objectives_in("goodput,peak-load"))
+    text = words.statement(decision, "round-robin", 60.0)
+    assert "2 requests a second within the objectives" in text
+    assert "1 more than round-robin" in text
+    assert "(the Pareto set)" in text
+
+
+def test_an_objective_without_data_is_not_evaluated_in_the_first_words():
+    decision = decide([found("smetric", 2.0)], "smetric", objectives_in("tokens-per-joule"))
+    text = words.statement(decision, "smetric", 60.0)
+    assert text.startswith(
+        "Not evaluated: tokens-per-joule has no value here: the profile has no power table"
+    )
