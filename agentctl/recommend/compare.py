@@ -195,7 +195,7 @@ def _today(
 
 def _with(made: Made | None, sections: tuple[Section, ...]) -> tuple[Section, ...]:
     """How it is deployed stands before the question whether the trace can carry it."""
-    if made is None:
+    if made is None or made.section is None:
         return sections
     at = next((n for n, one in enumerate(sections) if one.name == "validity"), len(sections))
     return (*sections[:at], made.section, *sections[at:])

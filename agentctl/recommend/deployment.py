@@ -29,10 +29,10 @@ CLEAR_SPREAD = 2.0  # standard deviations, as in all intervals here
 
 
 class Made(NamedTuple):
-    """files by path; section for the report; part of the document."""
+    """files by path; section for the report, where a router was asked for; part of the document."""
 
     files: dict[str, bytes]
-    section: Section
+    section: Section | None
     document: dict[str, Any]
 
 
@@ -80,7 +80,8 @@ def hand_over(facts: Facts, asked: Asked | None, who: Deployable) -> Made | None
         not_yet=None if facts.status in CAN_BE_DEPLOYED else f"the verdict is: {facts.status}",
     )
     files = deploy_files(handed)
-    return Made(files, _section(asked, candidate, standings, handed, plan), _document(asked, handed, files))
+    section = _section(asked, candidate, standings, handed) if asked else None
+    return Made(files, section, _document(asked, handed, files))
 
 
 def _at_trace_load(facts: Facts, found: Found) -> list[Measured]:
@@ -211,14 +212,8 @@ def _distance(paper: Row, deployed: Row, facts: Facts) -> str:
     return f"peak {found.value:+.1f} % (95 % interval {found.low:+.1f} to {found.high:+.1f})"
 
 
-def _section(
-    asked: Asked | None,
-    candidate: Candidate,
-    standings: Sequence[Standing],
-    handed: Handover,
-    plan: Switchback | None,
-) -> Section:
-    what = f"{candidate.title} on {asked.name}" if asked else f"{candidate.title}, without a router's files"
+def _section(asked: Asked, candidate: Candidate, standings: Sequence[Standing], handed: Handover) -> Section:
+    what = f"{candidate.title} on {asked.name}"
     sentence = f"deploy/ holds {what}: how to apply it, what to watch, how to go back and how to confirm it."
     if handed.not_yet:
         sentence = f"deploy/ holds no files to apply: {handed.not_yet}."

@@ -62,6 +62,7 @@ def test_only_what_the_router_does_is_recommended(on_llm_d):
     deploy = document["deploy"]
     assert (deploy["target"], deploy["version"]) == ("llm-d", "0.10.0")
     assert [one["deployed_as"] for one in deploy["deployed_as"]] == names[2:]
+    assert "deploy" in [section.name for section in on_llm_d.sections]
 
 
 def test_the_nearest_is_simulated_as_the_router_would_do_it(on_llm_d):
@@ -103,6 +104,7 @@ def test_without_a_router_nothing_stands_for_anything(trace):
     assert [one["policy"] for one in result.document["candidates"]] == ["smetric", "round-robin"]
     assert result.document["deploy"]["target"] is None
     assert result.document["deploy"]["deployed_as"] == []
+    assert "deploy" not in [section.name for section in result.sections]
 
 
 def test_a_reference_that_was_not_asked_for_needs_no_counterpart(trace):
