@@ -246,7 +246,9 @@ def _precise(deployment: Deployment) -> list[dict[str, Any]]:
     pool = deployment.cluster.pools[0]
     model = pool.profile.model or "MODEL"
     tokens = {"backend": "vllm", "modelName": model, "vllm": {"url": "http://localhost:8000"}}
-    blocks = {"tokenProcessorConfig": {"blockSizeTokens": pool.block_tokens}}
+    blocks: dict[str, Any] = {"tokenProcessorConfig": {"blockSizeTokens": pool.block_tokens}}
+    if pool.scheduler == "sglang":
+        blocks["kvEventsConfig"] = {"engineType": "sglang"}
     return [
         {"type": "token-producer", "parameters": tokens},
         {"type": "precise-prefix-cache-producer", "parameters": blocks},

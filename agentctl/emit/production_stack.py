@@ -147,6 +147,7 @@ def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
 
 def _needs(deployment: Deployment, theirs: Policy, logic: str) -> list[str]:
     found = list(lateness(deployment.cluster.router, theirs))
+    found.append("the arguments of the engines are vllmConfig.extraArgs of servingEngineSpec.modelSpec")
     if logic == "session":
         found.append("which sessions meet on one engine depends on addresses that no simulation knows")
     if logic == "kvaware":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +125,10 @@ def test_a_command_survives_the_shell():
     words = ["router", "--name", "a'b; rm -rf /", "--switch", "--path", "$(date)"]
     assert shlex.split(command(words).replace("\\\n", "")) == words
     assert command(words).count("\n") == 4
+
+
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_every_target_and_its_version_is_documented(target):
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `") and f"`{target}`" in line)
+    assert targets()[target].VERSIONS[0] in row
