@@ -69,6 +69,10 @@ class Work:
             self._show(what, len(tasks) - len(found) + later)
         return found
 
+    def search_one(self, candidate: Candidate, scenario: Scenario) -> Searched:
+        """Of a candidate of which nothing is known yet."""
+        return self._search(Task(0, scenario, 0, RUNGS_PER_DOUBLING), candidate, ())
+
     def _search(self, task: Task, candidate: Candidate, rungs: tuple[int, ...]) -> Searched:
         def measure(rung: int) -> Measured:
             return self.measure(candidate, task.scenario, rung)
