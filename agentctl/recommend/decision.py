@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from agentctl.recommend.objectives import OBJECTIVES, Objective
 from agentctl.recommend.search import Candidate, Found, Ladder
-from agentctl.recommend.statistics import ALPHA, Estimate, Peak, estimate, holm
+from agentctl.recommend.statistics import ALPHA, Estimate, estimate, holm
 
 Verdict = Literal["BETTER", "NOT DISTINGUISHABLE", "WORSE", "NOT EVALUATED"]
 INDIFFERENCE = 0.02  # of the best: a difference that nobody would change a configuration for
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 class Scored(NamedTuple):
     """One candidate under one objective.
 
-    value       mean over replicates, with interval; None with the reason in `why_not`
+    value       of the trace, with interval; None with the reason in `why_not`
     difference  against the current configuration on as many engines, paired
     p           of "as good as the current one", adjusted for all comparisons (Holm)
     """
@@ -47,8 +47,8 @@ class Scored(NamedTuple):
 class Row:
     """One candidate in the comparison.
 
-    peak        mean over replicates, with interval
-    side        "above" or "below" when every replicate was beyond the loads that were tried
+    peak        of the trace, with the interval that the replicates' spread gives it
+    side        "above" or "below" when the trace and every replicate were beyond the loads that were tried
     difference  its peak minus that of the current configuration on as many engines, paired, with interval;
                 None where both are beyond the loads that were tried: then nothing is known of it
     p           of "as good as the current configuration", adjusted for all comparisons (Holm)
@@ -177,35 +177,39 @@ def _no_value(eligible: Sequence[Found], first: Objective) -> str | None:
     return reasons[0] if reasons and all(reasons) else None
 
 
-def _peaks(f: Found) -> list[Peak]:
-    """Of the replicates; without them, of the trace itself."""
-    return f.replicates or ([f.peak] if f.peak else [])
-
-
 def _side(f: Found) -> str:
-    sides = {peak.side for peak in _peaks(f)}
+    sides = {peak.side for peak in (f.peak, *f.replicates) if peak}
     return sides.pop() if len(sides) == 1 else ""
 
 
 def _peak(f: Found) -> Range | None:
     if f.peak is None:
         return None
-    found = estimate([peak.load for peak in _peaks(f)])
+    found = estimate([peak.load for peak in f.replicates], f.peak.load)
     low = None if found.low is None else max(found.low, 0.0)
     return Range(found.value, low, None if _open(f) else found.high)
 
 
 def _open(f: Found) -> bool:
-    return any(peak.side == "above" for peak in _peaks(f))
+    return any(peak.side == "above" for peak in (f.peak, *f.replicates) if peak)
 
 
-def values_of(f: Found, objective: Objective, ladder: Ladder) -> list[float | None]:
-    """The objective on every replicate; without replicates, on the trace itself."""
-    if objective.missing(f.candidate) is not None:
-        return []
-    peaks, runs = _peaks(f), f.at_replicates if f.replicates else [f.at]
-    runs = runs or [{}] * len(peaks)
-    return [objective.value(f.candidate, peak, at, ladder) for peak, at in zip(peaks, runs, strict=True)]
+class Values(NamedTuple):
+    """An objective on the trace itself and on every replicate; None: not defined there."""
+
+    whole: float | None
+    replicates: list[float | None]
+
+
+def values_of(f: Found, objective: Objective, ladder: Ladder) -> Values:
+    if objective.missing(f.candidate) is not None or f.peak is None:
+        return Values(None, [])
+    runs = f.at_replicates or [{}] * len(f.replicates)  # an objective of the peak alone needs none
+    of_replicates = zip(f.replicates, runs, strict=True)
+    return Values(
+        objective.value(f.candidate, f.peak, f.at, ladder),
+        [objective.value(f.candidate, peak, at, ladder) for peak, at in of_replicates],
+    )
 
 
 def compare(a: Found, b: Found | None, objective: Objective, ladder: Ladder) -> Estimate | None:
@@ -214,9 +218,12 @@ def compare(a: Found, b: Found | None, objective: Objective, ladder: Ladder) -> 
         return None
     if not objective.at_trace and _side(a) == _side(b) != "":  # beyond the ladder on the same side
         return Estimate(0.0, None, None, 1.0 if len(a.replicates) > 1 else None)
-    pairs = zip(values_of(a, objective, ladder), values_of(b, objective, ladder), strict=False)
+    mine, theirs = values_of(a, objective, ladder), values_of(b, objective, ladder)
+    if mine.whole is None or theirs.whole is None:
+        return None
+    pairs = zip(mine.replicates, theirs.replicates, strict=False)
     known = [objective.sign * (x - y) for x, y in pairs if x is not None and y is not None]
-    return estimate(known) if known else None
+    return estimate(known, objective.sign * (mine.whole - theirs.whole))
 
 
 def _against(
@@ -235,8 +242,9 @@ def _scored(
     scored = []
     for f, (pair, p) in zip(found, _against(found, references, objective, ladder), strict=True):
         why_not = objective.missing(f.candidate) if f.peak else "the SLOs count no request"
-        values = [value for value in values_of(f, objective, ladder) if value is not None] if f.peak else []
-        value = estimate(values) if values else None
+        whole, replicates = values_of(f, objective, ladder)
+        known = [value for value in replicates if value is not None]
+        value = None if whole is None else estimate(known, whole)
         difference = None
         if pair and pair.low is not None and pair.high is not None:
             ends = sorted((objective.sign * pair.low, objective.sign * pair.high))
@@ -247,7 +255,7 @@ def _scored(
                 difference=difference,
                 p=p,
                 verdict=_verdict(pair, p),
-                why_not=why_not or (None if values else "nothing to measure it by at this load"),
+                why_not=why_not or (None if value else "nothing to measure it by at this load"),
             )
         )
     return scored
@@ -281,7 +289,7 @@ def _tied_with_best(
     eligible = _eligible(found, first)
     if not eligible:
         return None, []
-    best = max(eligible, key=lambda f: _mean(f, deciding, ladder))
+    best = max(eligible, key=lambda f: _estimate_of(f, deciding, ladder))
     others = [f for f in eligible if f is not best]
     pairs = [compare(f, best, deciding, ladder) for f in others]
     adjusted = _holm([pair.p if pair else None for pair in pairs])
@@ -299,19 +307,19 @@ def _eligible(found: Sequence[Found], first: Objective) -> Sequence[Found]:
     return [f for f in sure if f.candidate.n_gpus == fewest] or found
 
 
-def _mean(f: Found, objective: Objective, ladder: Ladder) -> float:
-    """Above: better; without a value the worst."""
-    values = [value for value in values_of(f, objective, ladder) if value is not None]
-    return objective.sign * math.fsum(values) / len(values) if values else -math.inf
+def _estimate_of(f: Found, objective: Objective, ladder: Ladder) -> float:
+    """The estimate; above: better. Without a value the worst."""
+    whole = values_of(f, objective, ladder).whole
+    return -math.inf if whole is None else objective.sign * whole
 
 
 def _pareto(found: Sequence[Found], objectives: Sequence[Objective], ladder: Ladder) -> list[Found]:
-    """Those that nobody dominates: as good by the means in every objective, and surely better in one."""
+    """Those that nobody dominates: as good by the estimates in every objective, and surely better in one."""
 
     def dominated(f: Found) -> bool:
         return any(
             other is not f
-            and all(_mean(other, one, ladder) >= _mean(f, one, ladder) for one in objectives)
+            and all(_estimate_of(other, one, ladder) >= _estimate_of(f, one, ladder) for one in objectives)
             and any(_surely(compare(other, f, one, ladder)) for one in objectives)
             for other in found
         )
@@ -330,13 +338,13 @@ def surely_worse(found: Sequence[Found], objectives: Sequence[Objective], ladder
     In the manner of Kim and Nelson's elimination, but with the spread of the replicates themselves and not of
     their mean: a resample errs about the trace as the trace about its source, and more of them do not help.
     """
-    leaders = [max(found, key=lambda f: _mean(f, one, ladder)) for one in objectives] if found else []
+    leaders = [max(found, key=lambda f: _estimate_of(f, one, ladder)) for one in objectives] if found else []
     level = ALPHA / max(len(found) - 1, 1)
 
     def worse_than(f: Found, leader: Found) -> bool:
         for one in objectives:
             pair = compare(leader, f, one, ladder)
-            zone = INDIFFERENCE * abs(_mean(leader, one, ladder))
+            zone = INDIFFERENCE * abs(_estimate_of(leader, one, ladder))
             if pair is None or pair.beyond(level) <= zone:
                 return False
         return True

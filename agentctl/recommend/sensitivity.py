@@ -4,7 +4,7 @@ with one assumption changed at a time, the same change for all of them."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentctl.recommend.decision import Decision, Row, compare, values_of
 from agentctl.recommend.objectives import Objective
@@ -208,8 +208,7 @@ def vary(
 
 
 def _on_trace(f: Found, objective: Objective, ladder: Ladder) -> float | None:
-    values = values_of(replace(f, replicates=[], at_replicates=[]), objective, ladder)
-    return values[0] if values else None
+    return values_of(f, objective, ladder).whole
 
 
 def _bound(chosen: Found, other: Found, objective: Objective, ladder: Ladder) -> float:

@@ -1,8 +1,8 @@
 """Peaks, intervals and comparisons from paired replicates.
 
 A replicate is a resampled workload that every candidate meets at every load; differences are taken inside a
-replicate. Their mean is the estimate, their spread its error: the outputs of one run are never resampled,
-since they depend on each other through the queues.
+replicate. The trace itself is the estimate, their spread its error: the outputs of one run are never
+resampled, since they depend on each other through the queues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Peak(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A mean over replicates with its 95 % interval (Student's t); None: unknown or open at that end."""
+    """A value with its 95 % interval (Student's t); None: unknown or open at that end."""
 
     value: float
     low: float | None
@@ -74,23 +74,23 @@ def peak_load(scores: dict[float, float]) -> Peak:
     return Peak(loads[k] * (loads[k + 1] / loads[k]) ** float(share))
 
 
-def estimate(replicates: Sequence[float]) -> Estimate:
-    """The mean of resampled workloads and how far it may be from what the workload's source would give.
+def estimate(replicates: Sequence[float], whole: float) -> Estimate:
+    """The value of the whole trace, and how far it may be from what the trace's source would give.
 
-    A resample errs about the trace as the trace errs about its source, so their mean errs by the standard
-    deviation of one replicate, times sqrt(1 + 1/R): more replicates measure that error better, only more data
-    makes it smaller. Normal form; percentile intervals of so few cover too little. One gives no interval.
+    A resample errs about the trace as the trace errs about its source: the spread of the resamples is the
+    error of the trace. Their mean is not the estimate: a resample repeats sessions and is burstier than its
+    source, so that it carries less. Normal form; percentile intervals of so few cover too little. Fewer than
+    two give no interval.
     """
     n = len(replicates)
-    mean = math.fsum(replicates) / n
     if n < 2:
-        return Estimate(mean, None, None, None)
-    error = float(np.std(replicates, ddof=1)) * math.sqrt(1 + 1 / n)
+        return Estimate(whole, None, None, None)
+    error = float(np.std(replicates, ddof=1))
     half = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * error
-    p = 1.0 if mean == 0 else 0.0  # without spread only an exact tie is a tie
+    p = 1.0 if whole == 0 else 0.0  # without spread only an exact tie is a tie
     if error > 0:
-        p = 2 * float(stats.t.sf(abs(mean) / error, n - 1))
-    return Estimate(mean, mean - half, mean + half, p, error, n)
+        p = 2 * float(stats.t.sf(abs(whole) / error, n - 1))
+    return Estimate(whole, whole - half, whole + half, p, error, n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

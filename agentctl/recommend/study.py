@@ -161,7 +161,7 @@ def _survivors(found: Sequence[Found], alive: list[int], stage: int, plan: Plan,
         worse = surely_worse([found[c] for c in rivals], plan.objectives, ladder)
         best = [c for c, is_worse in zip(rivals, worse, strict=True) if not is_worse]
         if stage >= STAGES[1]:
-            best = sorted(best, key=lambda c: -_mean(found[c]))[:FINALISTS]
+            best = sorted(best, key=lambda c: -_load(found[c]))[:FINALISTS]
         staying |= set(best)
     for c in alive:
         f = found[c]
@@ -175,16 +175,16 @@ def _is_about_gpus(plan: Plan) -> bool:
     return any(one.name in ("gpus", "cost") for one in plan.objectives)
 
 
-def _mean(f: Found) -> float:
-    return sum(peak.load for peak in f.replicates) / max(len(f.replicates), 1)
-
-
 def affordable(judged: Sequence[Found], ladder: Ladder) -> int:
     """How many replicates fit into BUDGET, of STAGES: by the requests that the trace has at the peaks of the
     finalists, the best few on the trace."""
-    best = sorted(judged, key=lambda f: -f.peak.load if f.peak else 0.0)[: FINALISTS + 1]
+    best = sorted(judged, key=lambda f: -_load(f))[: FINALISTS + 1]
     cost = sum(RUNS_PER_REPLICATE * f.at[nearest_measured(f, ladder)].requests for f in best)
     return max((n for n in STAGES if n * cost <= BUDGET), default=STAGES[0])
+
+
+def _load(f: Found) -> float:
+    return f.peak.load if f.peak else 0.0
 
 
 def nearest_rung(peak: Peak | None, ladder: Ladder) -> int:

@@ -45,30 +45,36 @@ def test_the_interval_covers_the_source_as_often_as_it_says():
     hits = 0
     for _ in range(2000):
         trace = rng.normal(3.0, 2.0)
-        found = estimate(rng.normal(trace, 2.0, size=6))
+        found = estimate(rng.normal(trace, 2.0, size=6), trace)
         hits += found.low <= 3.0 <= found.high
     assert abs(hits / 2000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)
 
 
 def test_more_replicates_do_not_make_a_trace_longer():
     rng = np.random.default_rng(8)
-    few, many = estimate(rng.normal(0, 1, size=50)), estimate(rng.normal(0, 1, size=5000))
+    few, many = (estimate(rng.normal(0, 1, size=n), 0.0) for n in (50, 5000))
     assert many.high - many.low > 0.8 * (few.high - few.low)
 
 
 def test_one_replicate_gives_no_interval():
-    assert estimate([1.0])[:4] == (1.0, None, None, None)
+    assert estimate([1.1], 1.0)[:4] == (1.0, None, None, None)
 
 
 def test_p_and_interval_say_the_same():
     for shift in np.linspace(-3, 3, 25):
-        found = estimate([shift, 1.0 + shift, shift - 1.0, 0.5 + shift])
+        found = estimate([shift, 1.0 + shift, shift - 1.0, 0.5 + shift], shift)
         assert (found.p < ALPHA) == (found.low > 0 or found.high < 0)
 
 
+def test_a_bias_that_all_resamples_share_does_not_move_the_estimate():
+    found = estimate([0.9, 1.0, 1.1], 2.0)
+    assert found.value == 2.0
+    assert found.high - 2.0 == pytest.approx(2.0 - found.low)
+
+
 def test_without_spread_only_an_exact_tie_is_a_tie():
-    assert estimate([0.0, 0.0]).p == 1.0
-    assert estimate([0.1, 0.1]).p == 0.0
+    assert estimate([0.0, 0.0], 0.0).p == 1.0
+    assert estimate([0.1, 0.1], 0.1).p == 0.0
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4))

@@ -44,7 +44,7 @@ def test_no_clear_winner_is_said_in_those_words_with_the_reason_for_the_choice()
 
 
 def test_a_load_without_a_rate_is_a_multiple_of_the_trace():
-    assert "2.01 times the trace's load" in statement(found("smetric", 2.0), rate=None)
+    assert "carries 2 times the trace's load" in statement(found("smetric", 2.0), rate=None)
 
 
 def test_beyond_the_ladder_no_number_is_claimed():
