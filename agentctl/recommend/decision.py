@@ -363,8 +363,14 @@ def _holds_at_trace_load(f: Found) -> bool:
     return _holds_on_trace(f) and peak is not None and (peak.low is None or peak.low >= 1.0)
 
 
-def _cost(row: Row) -> tuple[int, float, int, str, str]:
-    """GPUs, then price (unknown last), then the number of signals that the policy needs, then its name."""
+def _cost(row: Row) -> tuple[int, float, bool, int, str, str]:
+    """GPUs, then price (unknown last), then whether it is surely better than the current configuration, then
+    the number of signals that the policy needs, then its name.
+
+    Without the third a policy whose peak nobody can tell, for it swings between resamples, would be tied with
+    the best and be taken for its few signals.
+    """
     candidate = row.candidate
     price = math.inf if candidate.price_per_hour is None else candidate.price_per_hour
-    return candidate.n_gpus, price, candidate.policy.n_signals, candidate.name, candidate.label
+    not_better = row.verdict != "BETTER"
+    return candidate.n_gpus, price, not_better, candidate.policy.n_signals, candidate.name, candidate.label

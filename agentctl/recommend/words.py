@@ -57,7 +57,7 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
     names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
     return (
         f"There is no clear winner: {row.candidate.title} cannot be told from {names}, and is recommended as "
-        "the cheapest of them (fewest GPUs, then price, then signals needed, then name). "
+        "the cheapest of them (GPUs, then price; then better than today, then fewer signals, then name). "
         f"{told[0].upper()}{told[1:]}{_against(row, current, rate_per_min)}.{missed}"
     )
 

@@ -79,6 +79,19 @@ def test_among_ties_the_one_with_the_fewest_signals_wins_not_the_point_estimate(
     assert decision.chosen.candidate.name == "round-robin"
 
 
+def test_among_ties_a_sure_gain_goes_before_fewer_signals():
+    swinging = 1.0 + 0.6 * np.sin(np.arange(12))  # round-robin's peak in the resamples
+    founds = [
+        found("smetric", 1.4, 1.4 * NOISE),
+        found("round-robin", 1.2, swinging),
+        found("least-loaded", 1.0, 1.0 * NOISE),
+    ]
+    decision = decide(founds, "least-loaded")
+    assert {row.candidate.name for row in decision.tied} == {"smetric", "round-robin"}
+    assert verdicts(decision)["round-robin"] == "NOT DISTINGUISHABLE"
+    assert decision.chosen.candidate.name == "smetric"
+
+
 def test_who_misses_the_objectives_on_the_trace_itself_is_not_recommended_while_another_holds_them():
     founds = three(1.01, 1.0, 0.999)
     founds[2].at[0] = FAILS  # round-robin, the cheapest
