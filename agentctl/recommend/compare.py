@@ -17,7 +17,7 @@ from agentctl.profile import Profile
 from agentctl.recommend import describe, words
 from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
 from agentctl.recommend.decision import INDIFFERENCE, Decision, decide
-from agentctl.recommend.deployable import asked_for, check_trace_fits, deployable
+from agentctl.recommend.deployable import Asked, asked_for, check_trace_fits, deployable, deployment_of
 from agentctl.recommend.deployment import Facts, Made, hand_over
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
@@ -27,7 +27,7 @@ from agentctl.recommend.scenario import Scenario, cluster_in, covariance_of, wor
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder, Measured, measured
 from agentctl.recommend.sensitivity import Sensitivity, families_of, finalists_of, vary
 from agentctl.recommend.study import Plan, Work, study
-from agentctl.recommend.validity import REFUSED, Check, Evidence, check_all, operating_rung
+from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, check_all, operating_rung
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
 from agentctl.sim.outcome import Outcome
@@ -139,7 +139,8 @@ def recommend(
     tested = _back_test(trace, clusters, base if cluster else None, current)
     varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None
     operating = _operating(decision, simulated)
-    checks = check_all(Evidence(trace.meta, workload, decision, recorded, tested, ladder, operating))
+    acts = _deployed(decision, asked, workload)
+    checks = check_all(Evidence(trace.meta, workload, decision, recorded, tested, ladder, operating, acts))
     status, lead, exit_code = _status(decision, checks, strict)
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
@@ -183,6 +184,15 @@ def recommend(
     files = {RUNS_FILE: runs.content(), **(made.files if made else {})}
     document = {**describe.document(told, head), "deploy": made.document if made else None}
     return RunResult(document, _with(made, describe.sections(told)), exit_code, files=files)
+
+
+def _deployed(decision: Decision, asked: Asked | None, workload: Workload) -> Deployed | None:
+    """What the router that was asked for does in the place of the recommended candidate."""
+    if asked is None or decision.chosen is None:
+        return None
+    one = decision.chosen.candidate
+    emitted = asked.target.emit(deployment_of(one.cluster, one.policy, asked, workload, None))
+    return Deployed(asked.name, emitted.fit, emitted.differences)
 
 
 def _today(

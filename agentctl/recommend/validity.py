@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from agentctl.coverage import MUCH, NAMES, coverage
+from agentctl.emit.base import Fit
 from agentctl.recommend.decision import Decision
 from agentctl.recommend.objectives import OBJECTIVES
 from agentctl.recommend.search import Ladder
@@ -50,6 +51,15 @@ class Evidence(NamedTuple):
     back_test: BackTest
     ladder: Ladder = Ladder(0, 0)
     operating: Outcome | None = None  # of the recommended candidate, at `operating_rung`
+    router: Deployed | None = None
+
+
+class Deployed(NamedTuple):
+    """What the router that was asked for does in the place of the recommended candidate."""
+
+    router: str  # name and version
+    fit: Fit
+    differences: tuple[str, ...]
 
 
 def operating_rung(decision: Decision) -> int:
@@ -188,6 +198,13 @@ def _router_semantics(evidence: Evidence) -> Finding:
     chosen = evidence.decision.chosen
     if chosen is None:
         return "NOT EVALUATED", "nothing was recommended"
+    router = evidence.router
+    if router is not None:
+        if router.fit == "none":
+            return "FAIL", f"{router.router} has nothing like {chosen.candidate.name}"
+        differs = f"{router.router} differs from what was simulated: {'; '.join(router.differences)}"
+        exact = f"{router.router} does what was simulated"
+        return ("OK", exact) if router.fit == "exact" else ("WARN", differs)
     file = chosen.candidate.policy.file
     if file is None:
         return "NOT EVALUATED", (

@@ -9,7 +9,7 @@ from agentctl.profile import load_profile
 from agentctl.recommend.decision import decide
 from agentctl.recommend.search import Candidate, Found, Measured
 from agentctl.recommend.statistics import Peak
-from agentctl.recommend.validity import CHECKS, Evidence, check_all
+from agentctl.recommend.validity import CHECKS, Deployed, Evidence, check_all
 from agentctl.trace import PrefixTree
 from agentctl.validate import BackTest
 from agentctl.workload import Requests, Workload
@@ -66,10 +66,16 @@ def workload_of(sessions=100, turns=2, gap=10.0, span=8000.0, replay="thinktime"
 UNTESTED = BackTest("UNVALIDATED", "the log has no measured latency")
 
 
-def check(name, *, workload=None, meta=None, recorded=True, peak=1.2, at=STEADY, tested=UNTESTED):
-    found = Found(Candidate("smetric", load_policy("smetric"), CLUSTER), {0: at}, Peak(peak), [])
+def check(name, *, workload=None, meta=None, recorded=True, peak=1.2, at=STEADY, tested=UNTESTED, **more):
+    policy, router = more.get("policy", "smetric"), more.get("router")
+    found = Found(Candidate("smetric", load_policy(policy), CLUSTER), {0: at}, Peak(peak), [])
     evidence = Evidence(
-        {**META, **(meta or {})}, workload or workload_of(), decide([found], "smetric"), recorded, tested
+        {**META, **(meta or {})},
+        workload or workload_of(),
+        decide([found], "smetric"),
+        recorded,
+        tested,
+        router=router,
     )
     return next(c for c in check_all(evidence) if c.id == name)
 
@@ -126,3 +132,17 @@ def test_what_cannot_be_decided_yet_says_why(name):
     found = check(name)
     assert found.status == "NOT EVALUATED"
     assert len(found.finding) > 20
+
+
+@pytest.mark.parametrize(("fit", "status"), [("exact", "OK"), ("nearest", "WARN"), ("none", "FAIL")])
+def test_a_router_that_acts_otherwise_than_simulated_is_told_by_how_far(fit, status):
+    differences = ("metrics are older",) if fit == "nearest" else ()
+    found = check("V11", router=Deployed("llm-d 0.9", fit, differences))
+    assert found.status == status
+    assert "llm-d 0.9" in found.finding
+    assert all(one in found.finding for one in differences)
+
+
+def test_a_routers_own_policy_acts_as_its_file_says():
+    found = check("V11", policy="vllm-router:kv_aware")
+    assert found.status == "OK" and "vllm-router 0.1.17" in found.finding
