@@ -21,7 +21,7 @@ from agentctl.recommend.deployable import Asked, asked_for, check_trace_fits, de
 from agentctl.recommend.deployment import Facts, Made, hand_over
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
-from agentctl.recommend.parallel import n_workers
+from agentctl.recommend.parallel import in_order, n_workers
 from agentctl.recommend.runs import RUNS_FILE, Runs, candidate_digest, key_of, study_digest
 from agentctl.recommend.scenario import Scenario, cluster_in, covariance_of, workload_in
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder, Measured, measured
@@ -131,6 +131,13 @@ def recommend(
         title = f"{candidate.title} on {candidate.engines}"
         runs.add(key(candidate, scenario, rung), title, scenario, ladder.load(rung), found)
 
+    def at_trace_load(candidate: Candidate, replicates: Sequence[int]) -> list[Measured]:
+        scenarios = [Scenario(replicate) for replicate in replicates]
+        found = list(in_order(lambda one: measure(candidate, one, 0), scenarios, n_workers()))
+        for scenario, one in zip(scenarios, found, strict=True):
+            keep(candidate, scenario, 0, one)
+        return found
+
     _compile_all(candidates, workload)
     work = Work(measure, ladder, keep, progress, n_workers())
     plan = Plan(replicates, wanted, reference, later=20 * min(len(candidates), 5) if sensitivity else 0)
@@ -169,7 +176,7 @@ def recommend(
             decision=decision,
             workload=workload,
             ladder=ladder,
-            measure=lambda candidate, replicate: measure(candidate, Scenario(replicate), 0),
+            measure=at_trace_load,
             outcome=lambda candidate: simulated(candidate, Scenario(), 0),
             today=_today(clusters, base if cluster else None, current),
             status=status,

@@ -39,7 +39,7 @@ class Made(NamedTuple):
 class Facts(NamedTuple):
     """What is known when the decision stands.
 
-    measure   (candidate, replicate) -> what a run at the trace's own load says
+    measure   (candidate, replicates) -> what runs at the trace's own load say
     outcome   the trace under the recommended candidate at its own load
     today     the configuration in use, None when it was not given
     """
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
     decision: Decision
     workload: Workload
     ladder: Ladder
-    measure: Callable[[Candidate, int], Measured]
+    measure: Callable[[Candidate, Sequence[int]], list[Measured]]
     outcome: Callable[[Candidate], Outcome]
     today: tuple[Cluster, Policy] | None
     status: str
@@ -87,12 +87,10 @@ def hand_over(facts: Facts, asked: Asked | None, who: Deployable) -> Made | None
 def _at_trace_load(facts: Facts, found: Found) -> list[Measured]:
     """At the trace's own load: of the trace, then of some resamples."""
     n = min(len(found.replicates), WATCHED_REPLICATES)
-    known = [at.get(0) for at in found.at_replicates[:n]]
-    known += [None] * (n - len(known))
-    return [
-        found.at.get(0) or facts.measure(found.candidate, 0),
-        *(one or facts.measure(found.candidate, k) for k, one in enumerate(known, 1)),
-    ]
+    known = {0: found.at.get(0), **{k: at.get(0) for k, at in enumerate(found.at_replicates[:n], 1)}}
+    missing = [k for k in range(n + 1) if known.get(k) is None]
+    known |= dict(zip(missing, facts.measure(found.candidate, missing), strict=True))
+    return [one for k in range(n + 1) if (one := known[k]) is not None]
 
 
 def _watched(candidate: Candidate, measured: Sequence[Measured]) -> tuple[Watch, ...]:
