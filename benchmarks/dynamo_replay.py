@@ -1,12 +1,11 @@
 """Side by side with the replay inside NVIDIA Dynamo 1.6.1, on the same trace and the same batch times.
 
-    python benchmarks/dynamo_replay.py [--sizes 5000,15000] [--engines 8] [--venv FOLDER]
+    python benchmarks/dynamo_replay.py [--sizes 5000,15000] [--engines 8]
 
-Dynamo (wheels ai-dynamo and ai-dynamo-runtime, installed into an environment of their own; that needs a
-package index) replays the trace offline with its simulated engines: 8,192 blocks of 64 tokens, 256 sequences,
-8,192 batched tokens. Both get one batch-time model: prefill of n tokens 6 ms + 22 us n + 0.15 ns n^2, a
-decode step 6 ms + 35 ns per token of KV. How mixed batches add up, and what a hit costs, is each simulator's
-own.
+Dynamo (wheels ai-dynamo and ai-dynamo-runtime, in an environment of their own: environments.py) replays the
+trace offline with its simulated engines: 8,192 blocks of 64 tokens, 256 sequences, 8,192 batched tokens. Both get
+one batch-time model: prefill of n tokens 6 ms + 22 us n + 0.15 ns n^2, a decode step 6 ms + 35 ns per token of
+KV. How mixed batches add up, and what a hit costs, is each simulator's own.
 
 Open loop: `session_id` and `turn` are left out of the trace, so that outputs are shared with nobody in
 either. Compared are requests/s (slope of user CPU of whole processes between the two sizes), hit ratio, mean
@@ -17,18 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environments import scripts_of
 from make_agentic_trace import BLOCK_TOKENS, write_trace
 from processes import agentctl, ingested, machine, used
 
-VERSION = "1.6.1"
 PAIRS = (("round_robin", "round-robin"), ("kv_router", "dynamo-kv"))  # Dynamo's router, our policy
 
 DRIVER = """
@@ -64,17 +60,6 @@ b_attention = 0.3e-9   # pairs of tokens: n^2 / 2
 [router]
 policy = "round-robin"
 """
-
-
-def environment(folder: Path) -> Path:
-    """Dynamo's own Python, made when it is not there."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-        subprocess.run([*install, f"ai-dynamo-runtime=={VERSION}"], check=True)
-        subprocess.run([*install, "--no-deps", f"ai-dynamo=={VERSION}"], check=True)
-    return python
 
 
 def write_times(path: Path) -> None:
@@ -135,11 +120,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sizes", default="5000,15000", help="requests; ours is also timed at 200,000")
     parser.add_argument("--engines", type=int, default=8)
-    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "agentctl"
-    parser.add_argument("--venv", type=Path, default=default / f"dynamo-{VERSION}")
     args = parser.parse_args()
     sizes = [int(n) for n in args.sizes.split(",")]
-    python = environment(args.venv)
+    python = scripts_of("ai-dynamo") / "python"
     print(machine())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

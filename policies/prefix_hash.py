@@ -1,12 +1,13 @@
 """Prefix hashing: the first tokens of the prompt have a place on a ring; an overloaded engine passes them on.
 
 An engine is overloaded when this router has more than `load_factor` times an even share of its requests in
-flight there, this one included, and more than the share and `load_above`. The next engine along the ring that
-is not overloaded wins; when all are, the first. Sessions with a common system prompt longer than
-`prefix_tokens` all share one place.
+flight there, this one included, and more than the share and `load_above`. The engine with the fewest requests
+then wins; when all are overloaded, the one on the ring. Sessions with a common system prompt longer than
+`prefix_tokens` all share one place. A client that sends X-SMG-Routing-Key has that hashed instead.
 
-Source: smg 1.13.0, prefix_hash. Sees: the first blocks of the prompt, the router's own requests in flight.
-Cannot tie. A prompt shorter than `prefix_tokens` counts with its whole blocks.
+Source: smg 1.13.0, prefix_hash, run (docs/conformance.md). Sees: the first blocks of the prompt, the
+router's own requests in flight. Ties: the first engine. A prompt shorter than `prefix_tokens` counts with its
+whole blocks.
 
     prefix_tokens  256   tokens hashed, in whole blocks of the engines
     load_factor    1.25  of an even share of the requests in flight
@@ -22,7 +23,7 @@ import numpy as np
 from numba import njit
 
 from agentctl.policies._rings import ring_distances
-from agentctl.policies.base import policy, prefix_key, tie_hash
+from agentctl.policies.base import FIRST, no_second, pick_least, policy, prefix_key, tie_hash
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -32,6 +33,7 @@ class Params(NamedTuple):
     load_factor: float = 1.25
     load_above: float = 10.0
     virtual_nodes: float = 150.0
+    tie: int = FIRST
 
 
 @policy(
@@ -48,6 +50,7 @@ def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     key = tie_hash(key >> 32, key)  # the ring takes 32 bits
     share = (load.sum() + 1) / load.size
     overloaded = (load > my.load_factor * share) & (load > share + my.load_above)
-    behind = ring_distances(key, load.size, int(my.virtual_nodes), view.seed)
-    # All places lie within one turn of the ring: a turn more puts an engine behind all others.
-    return int(np.argmin(behind + overloaded * (1 << 32)))
+    home = int(np.argmin(ring_distances(key, load.size, int(my.virtual_nodes), view.seed)))
+    if not overloaded[home] or overloaded.all():
+        return home
+    return pick_least(load, no_second(load), view.seed, view.last_chosen, r, my.tie)

@@ -39,15 +39,16 @@ Value = int | float | str | None  # None: a switch
 
 @dataclass(frozen=True)
 class Flag:
-    """What a flag takes: one of `choices`, or a number from `least` to `most`; nothing: a switch."""
+    """What a flag takes: one of `choices`, a number from `least` to `most`, or a text; nothing: a switch."""
 
     whole: bool = False
     least: float | None = None
     most: float = float("inf")
     choices: tuple[str, ...] = ()
+    text: bool = False
 
 
-SWITCH = Flag()
+SWITCH, TEXT = Flag(), Flag(text=True)
 SHARE = Flag(least=0, most=1)
 COUNT, POSITIVE = Flag(True, 0), Flag(True, 1)
 
@@ -193,6 +194,11 @@ def tree_differences(deployment: Deployment, policy: Policy) -> list[str]:
     if (index.eviction, index.match) != ("tail", "contiguous"):
         found.append("the tree is trimmed from the leaves and matches from the start; not so simulated")
     return found
+
+
+def whole_seconds(interval: float | None) -> int:
+    """Between two polls; metrics that were always fresh are polled as often as can be."""
+    return max(round(interval or 0), 1)
 
 
 def gateway_needs(deployment: Deployment) -> list[str]:

@@ -5,6 +5,8 @@ Source of flags, choices and ranges: the program's own parser and what it refuse
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentctl.cluster import Cluster
 from agentctl.emit._rust_router import (
     CHARACTER_TREE,
@@ -23,6 +25,7 @@ from agentctl.emit._rust_router import (
     router_files,
     tree_differences,
     tree_size,
+    whole_seconds,
 )
 from agentctl.emit.base import (
     Deployment,
@@ -38,7 +41,7 @@ from agentctl.policies.base import Policy
 
 NAME = "sglang-router"
 VERSIONS = ("0.3.2",)
-POLL_S = 5.0  # of the engines' tokens, fixed
+POLL = "--worker-startup-check-interval"  # also how often engines say their tokens
 EVICTION_S = 60  # --eviction-interval-secs, its default
 
 FLAGS = {
@@ -49,6 +52,7 @@ FLAGS = {
     "--eviction-interval-secs": POSITIVE,
     "--max-tree-size": POSITIVE,
     "--max-idle-secs": POSITIVE,
+    POLL: POSITIVE,
     "--assignment-mode": Flag(choices=("random", "min_load", "min_group")),
 }
 SESSION = Header(
@@ -109,7 +113,9 @@ def emit(deployment: Deployment) -> Emitted:
     size = tree_size(deployment, CHARACTER_TREE) if flags["--policy"] == "cache_aware" else None
     if size is not None:
         flags |= {"--max-tree-size": size, "--eviction-interval-secs": EVICTION_S}
-    can = {"index": "approximate", "index_delay_s": 0.0, "metrics_interval_s": POLL_S, "metrics_delay_s": 0.0}
+    can: dict[str, Any] = {"index": "approximate", "index_delay_s": 0.0, "metrics_delay_s": 0.0}
+    if flags["--policy"] == "power_of_two":
+        flags[POLL] = can["metrics_interval_s"] = whole_seconds(cluster.router.metrics_interval_s)
     differences = (
         *instead(simulated, theirs, NEAREST),
         *undeployed_signals(cluster.router, can, simulated),

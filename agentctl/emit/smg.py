@@ -24,7 +24,6 @@ from agentctl.emit._rust_router import (
     Value,
     apply_words,
     check_roles,
-    checked,
     gateway_needs,
     instead,
     own_flags,
@@ -32,6 +31,7 @@ from agentctl.emit._rust_router import (
     router_files,
     tree_differences,
     tree_size,
+    whole_seconds,
 )
 from agentctl.emit.base import (
     Deployment,
@@ -47,7 +47,6 @@ from agentctl.policies.base import Policy
 
 NAME = "smg"
 VERSIONS = ("1.13.0",)
-POLL_S = 10.0  # --load-monitor-interval, its default
 EVICTION_S = 60  # --eviction-interval-secs, its default
 POLICIES = (
     "random", "round_robin", "passthrough", "cache_aware", "power_of_two", "least_load", "manual",
@@ -151,7 +150,7 @@ def emit(deployment: Deployment) -> Emitted:
     flags, environment = own_flags(PROGRAM, deployment.version, own)
     kind = flags["--policy"]
     if kind in ASKS_ENGINES:
-        flags["--load-monitor-interval"] = _interval(deployment)
+        flags["--load-monitor-interval"] = whole_seconds(cluster.router.metrics_interval_s)
     size = tree_size(deployment, CHARACTER_TREE, cluster.n_engines) if kind == "cache_aware" else None
     if size is not None:
         flags |= {"--max-tree-size": size, "--eviction-interval-secs": EVICTION_S}
@@ -168,13 +167,6 @@ def emit(deployment: Deployment) -> Emitted:
     )
 
 
-def _interval(deployment: Deployment) -> Value:
-    """Whole seconds between two polls; metrics that are always fresh are polled as often as can be."""
-    seconds = deployment.cluster.router.metrics_interval_s or 1.0
-    known = PROGRAM.flags[deployment.version]
-    return checked("--load-monitor-interval", max(round(seconds), 1), known, "[router] metrics_interval_s")
-
-
 def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     simulated, cluster = deployment.policy, deployment.cluster
     found = instead(simulated, theirs, NEAREST)
@@ -184,7 +176,10 @@ def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     ):
         unit = "tokens" if theirs.params["queue_tokens"] else "requests"
         found.append(f"engines of this kind report their queue in {unit}")
-    can: dict[str, Any] = {"metrics_interval_s": _interval(deployment), "metrics_delay_s": 0.0}
+    can: dict[str, Any] = {
+        "metrics_interval_s": whole_seconds(cluster.router.metrics_interval_s),
+        "metrics_delay_s": 0.0,
+    }
     if "hit_tokens" in simulated.sees:  # what engines report of their queues does not come from the index
         can |= {"index": "approximate", "index_delay_s": 0.0}
     found += undeployed_signals(cluster.router, can, simulated)

@@ -16,6 +16,7 @@ from agentctl.emit._rust_router import (
     COUNT,
     POSITIVE,
     SHARE,
+    TEXT,
     TOKEN_TREE,
     Command,
     Flag,
@@ -48,6 +49,7 @@ NAME = "vllm-router"
 VERSIONS = ("0.1.17",)
 EVICTION_S = 120  # --eviction-interval-secs, its default
 EVENTS = '{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}'
+MODEL = "MODEL"  # for the user to replace, where the profile names none
 PROGRAMS_FILE = "program-scheduling.json"
 PROGRAMS = (
     'if [ "${PROGRAM_SCHEDULING:-0}" = 1 ]; then',
@@ -65,6 +67,7 @@ FLAGS = {
     "--balance-rel-threshold": Flag(least=1),
     "--router-temperature": Flag(least=0),
     "--kv-event-block-size": POSITIVE,
+    "--kv-event-model": TEXT,
     "--eviction-interval-secs": POSITIVE,
     "--max-tree-size": POSITIVE,
 }  # fmt: skip
@@ -140,6 +143,7 @@ def emit(deployment: Deployment) -> Emitted:
     kind, events = flags["--policy"], flags["--policy"] == "kv_aware"
     if events:
         flags["--kv-event-block-size"] = cluster.pools[0].block_tokens
+        flags["--kv-event-model"] = cluster.pools[0].profile.model or MODEL
     size = tree_size(deployment, TOKEN_TREE) if kind == "cache_aware" else None
     if size is not None:
         flags |= {"--max-tree-size": size, "--eviction-interval-secs": EVICTION_S}
@@ -192,6 +196,7 @@ def _needs(deployment: Deployment, events: bool, programs: bool) -> list[str]:
     found = gateway_needs(deployment)
     blocks = {pool.block_tokens for pool in deployment.cluster.pools}
     if events:
+        found.append("--kv-event-model is the name that clients ask for: change it if engines serve another")
         found.append(f"--block-size {min(blocks)} in all engines, and their event ports open to the router")
     if programs:
         found.append(

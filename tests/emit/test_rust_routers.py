@@ -169,6 +169,13 @@ def test_smg_polls_as_often_as_simulated_in_whole_seconds():
     assert fresh.differences == ("metrics_interval_s was simulated as 0, deployed it is 1",)
 
 
+def test_sglang_router_polls_tokens_as_often_as_it_looks_for_engines():
+    """30 s unless told otherwise; a run of 0.3.2 polls at the interval of this flag."""
+    assert flags("sglang-router:power_of_two")["--worker-startup-check-interval"] == 30
+    every = replace(CLUSTER, router=Router(metrics_interval_s=5))
+    assert flags("sglang-router:power_of_two", cluster=every)["--worker-startup-check-interval"] == 5
+
+
 def test_engines_of_sglang_report_tokens_to_smg_and_those_of_vllm_requests():
     sglang = replace(CLUSTER.pools[0], scheduler="sglang")
     cluster = replace(CLUSTER, pools=(sglang,))
@@ -186,7 +193,8 @@ def test_kv_aware_needs_events_and_the_engines_block_size():
     assert json.loads(found.files["router.json"])["flags"]["--kv-event-block-size"] == 16
     assert json.loads(found.engine_args["--kv-events-config"])["enable_kv_cache_events"] is True
     assert found.files["engines.txt"].splitlines()[1] == "http://ENGINE-0:8000 tcp://ENGINE-0:5557"
-    assert "--block-size 16" in found.needs[0]
+    assert any("--block-size 16" in words for words in found.needs)
+    assert json.loads(found.files["router.json"])["flags"]["--kv-event-model"] == "Qwen/Qwen3-8B"
 
 
 def test_program_scheduling_is_written_from_the_calibration_and_off(tmp_path):

@@ -367,7 +367,7 @@ def test_a_session_keeps_its_place_on_the_ring_whatever_the_load(name):
     assert chosen[:40] == [int(np.argmin(plain(ring_distances)(s, 4, nodes, 0))) for s in range(40)]
 
 
-def test_an_overloaded_engine_passes_a_prefix_on_along_the_ring(monkeypatch):
+def test_an_overloaded_engine_passes_a_prefix_on_to_the_least_loaded(monkeypatch):
     monkeypatch.setattr("agentctl.policies.prefix_hash.prefix_key", lambda view, n: (5 << 32) + n)
     idle = view_of()
     order = np.argsort(plain(ring_distances)(plain(tie_hash)(5, 16), 4, 150, 0)).tolist()
@@ -381,8 +381,10 @@ def test_an_overloaded_engine_passes_a_prefix_on_along_the_ring(monkeypatch):
 
     assert choose("smg:prefix_hash", loaded(p0=13)) == order[0]  # a share of 3.5: 13 <= 3.5 + 10
     assert choose("smg:prefix_hash", loaded(p0=13), load_above=9.6) == order[0]  # this request counts
-    assert choose("smg:prefix_hash", loaded(p0=14)) == order[1]  # 14 > 3.75 + 10 and > 1.25 * 3.75
-    assert choose("smg:prefix_hash", loaded(p0=40, p1=40)) == order[2]  # 40 > 20.25 + 10 and > 25.3
+    some = {"p1": 2, "p2": 1, "p3": 2}  # 19 > 6.25 + 10 and > 1.25 * 6.25
+    assert choose("smg:prefix_hash", loaded(p0=19, **some)) == order[2]
+    assert choose("smg:prefix_hash", loaded(p0=14)) == min(order[1:])  # 14 > 3.75 + 10: the first of three
+    assert choose("smg:prefix_hash", loaded(p0=40, p1=40, p2=1)) == order[3]  # 40 > 20.5 + 10 and > 25.6
     assert choose("smg:prefix_hash", loaded(p0=40, p1=40), load_factor=2) == order[0]
     assert (
         choose("smg:prefix_hash", loaded(p0=1), load_factor=-1, load_above=-9) == order[0]
