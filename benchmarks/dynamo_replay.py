@@ -3,9 +3,9 @@
     python benchmarks/dynamo_replay.py [--sizes 5000,15000] [--engines 8]
 
 Dynamo (wheels ai-dynamo and ai-dynamo-runtime, in an environment of their own: environments.py) replays the
-trace offline with its simulated engines: 8,192 blocks of 64 tokens, 256 sequences, 8,192 batched tokens. Both get
-one batch-time model: prefill of n tokens 6 ms + 22 us n + 0.15 ns n^2, a decode step 6 ms + 35 ns per token of
-KV. How mixed batches add up, and what a hit costs, is each simulator's own.
+trace offline with its simulated engines: 8,192 blocks of 64 tokens, 256 sequences, 8,192 batched tokens. Both
+get one batch-time model: prefill of n tokens 6 ms + 22 us n + 0.15 ns n^2, a decode step 6 ms + 35 ns per
+token of KV. How mixed batches add up, and what a hit costs, is each simulator's own.
 
 Open loop: `session_id` and `turn` are left out of the trace, so that outputs are shared with nobody in
 either. Compared are requests/s (slope of user CPU of whole processes between the two sizes), hit ratio, mean

@@ -16,10 +16,8 @@ from typing import Any
 from agentctl.cluster import Cluster, IndexParams
 from agentctl.emit.base import (
     Deployment,
-    Near,
     command,
     decides_alike,
-    formula_of,
     loaded,
     number,
     signals_of,
@@ -88,15 +86,6 @@ def own_policy(theirs: Policy, cluster: Cluster, router: str) -> Policy:
     names = [name for name in policy_file_names() if name.startswith(f"{router}:")]
     own = [with_params_of(loaded(cluster, name), theirs, cluster) for name in names]
     return next(one for one in own if decides_alike(theirs, one, cluster))
-
-
-def instead(simulated: Policy, theirs: Policy, nearest: Mapping[str, Near]) -> list[str]:
-    """What is different when `theirs` stands for what was simulated."""
-    if theirs is simulated:
-        return []
-    near = nearest.get(formula_of(simulated))
-    same = formula_of(simulated) == formula_of(theirs)
-    return [f"{theirs.name} instead of {simulated.name}" + (f": {near.differs}" if near and not same else "")]
 
 
 def apply_words(program: Program, version: str) -> tuple[str, ...]:

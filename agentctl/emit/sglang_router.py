@@ -19,7 +19,6 @@ from agentctl.emit._rust_router import (
     apply_words,
     check_roles,
     gateway_needs,
-    instead,
     own_flags,
     own_policy,
     router_files,
@@ -35,6 +34,8 @@ from agentctl.emit.base import (
     check_limits,
     counterpart_of,
     fit_of,
+    instead_of,
+    none_for,
     undeployed_signals,
 )
 from agentctl.policies.base import Policy
@@ -107,7 +108,7 @@ def emit(deployment: Deployment) -> Emitted:
     simulated, cluster = deployment.policy, deployment.cluster
     theirs = counterpart(simulated, cluster, deployment.version)
     if theirs is None:
-        return Emitted({}, (), "none", (f"{NAME} has nothing that stands for {simulated.name}",))
+        return none_for(simulated, NAME)
     own = own_policy(theirs, cluster, NAME)
     flags, environment = own_flags(PROGRAM, deployment.version, own)
     size = tree_size(deployment, CHARACTER_TREE) if flags["--policy"] == "cache_aware" else None
@@ -117,7 +118,7 @@ def emit(deployment: Deployment) -> Emitted:
     if flags["--policy"] == "power_of_two":
         flags[POLL] = can["metrics_interval_s"] = whole_seconds(cluster.router.metrics_interval_s)
     differences = (
-        *instead(simulated, theirs, NEAREST),
+        *instead_of(simulated, theirs, NEAREST),
         *undeployed_signals(cluster.router, can, simulated),
         *tree_differences(deployment, simulated),
     )

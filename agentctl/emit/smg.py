@@ -25,7 +25,6 @@ from agentctl.emit._rust_router import (
     apply_words,
     check_roles,
     gateway_needs,
-    instead,
     own_flags,
     own_policy,
     router_files,
@@ -41,6 +40,8 @@ from agentctl.emit.base import (
     check_limits,
     counterpart_of,
     fit_of,
+    instead_of,
+    none_for,
     undeployed_signals,
 )
 from agentctl.policies.base import Policy
@@ -145,7 +146,7 @@ def emit(deployment: Deployment) -> Emitted:
     simulated, cluster = deployment.policy, deployment.cluster
     theirs = counterpart(simulated, cluster, deployment.version)
     if theirs is None:
-        return Emitted({}, (), "none", (f"{NAME} has nothing that stands for {simulated.name}",))
+        return none_for(simulated, NAME)
     own = own_policy(theirs, cluster, NAME)
     flags, environment = own_flags(PROGRAM, deployment.version, own)
     kind = flags["--policy"]
@@ -169,7 +170,7 @@ def emit(deployment: Deployment) -> Emitted:
 
 def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     simulated, cluster = deployment.policy, deployment.cluster
-    found = instead(simulated, theirs, NEAREST)
+    found = instead_of(simulated, theirs, NEAREST)
     if "queue_tokens" in theirs.params and simulated.params.get("queue_tokens") not in (
         None,
         theirs.params["queue_tokens"],

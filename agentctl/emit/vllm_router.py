@@ -25,7 +25,6 @@ from agentctl.emit._rust_router import (
     apply_words,
     check_roles,
     gateway_needs,
-    instead,
     own_flags,
     own_policy,
     router_files,
@@ -40,6 +39,8 @@ from agentctl.emit.base import (
     check_limits,
     counterpart_of,
     fit_of,
+    instead_of,
+    none_for,
     undeployed_signals,
 )
 from agentctl.emit.engine_costs import program_scheduling
@@ -137,7 +138,7 @@ def emit(deployment: Deployment) -> Emitted:
     simulated, cluster = deployment.policy, deployment.cluster
     theirs = counterpart(simulated, cluster, deployment.version)
     if theirs is None:
-        return Emitted({}, (), "none", (f"{NAME} has nothing that stands for {simulated.name}",))
+        return none_for(simulated, NAME)
     own = own_policy(theirs, cluster, NAME)
     flags, environment = own_flags(PROGRAM, deployment.version, own)
     kind, events = flags["--policy"], flags["--policy"] == "kv_aware"
@@ -186,7 +187,7 @@ def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
         "metrics_delay_s": 0.0,
     }
     return [
-        *instead(simulated, theirs, NEAREST),
+        *instead_of(simulated, theirs, NEAREST),
         *undeployed_signals(router, can, simulated),
         *tree_differences(deployment, simulated),
     ]
