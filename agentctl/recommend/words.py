@@ -71,7 +71,8 @@ VALUES = {
 
 
 def _values(decision: Decision, row: Row, current: str) -> str:
-    """What the recommended one reaches under objectives that are not the load carried; the Pareto set."""
+    """What the recommended one reaches under objectives that are not the load carried; the Pareto set, those
+    that no candidate is surely better than in one objective and as good in the others."""
     told = ""
     for name in decision.objectives:
         scored = row.scores.get(name)
@@ -87,11 +88,9 @@ def _values(decision: Decision, row: Row, current: str) -> str:
             told += f", {change} ({interval(scored.difference, None)})"
         told += "."
     if len(decision.objectives) > 1:
-        names = _and([f"{one.candidate.title} on {engines(one)}" for one in decision.pareto])
-        told += (
-            f" No candidate is surely better than {names} in one of {_and(list(decision.objectives))} and "
-        )
-        told += "as good in the others (the Pareto set)."
+        names = [f"{one.candidate.title} on {engines(one)}" for one in decision.pareto]
+        told += f" Pareto set of {_and(list(decision.objectives))}: "
+        told += f"{_and(names)}." if len(names) <= 4 else f"{len(names)} of {len(decision.rows)} candidates."
     return told
 
 
