@@ -55,7 +55,11 @@ def _configuration(deployment: Deployment, target: Target | None) -> Written:
     """Raises ConfigError when it cannot be applied."""
     check_limits(deployment)
     router = target.emit(deployment) if target else None
-    engines = engine_args(deployment.cluster, router.engine_args if router else None)
+    engines = engine_args(
+        deployment.cluster,
+        router.engine_args if router else None,
+        longest_total=deployment.longest_total,
+    )
     files = {f"router/{name}": text for name, text in (router.files if router else {}).items()}
     for n, one in enumerate(engines, 1):
         folder = "engines" if len(engines) == 1 else f"engines-{n}"

@@ -50,20 +50,30 @@ class EngineArgs:
 
 
 def engine_args(
-    cluster: Cluster, router_args: Mapping[str, str | None] | None = None, version: str | None = None
+    cluster: Cluster,
+    router_args: Mapping[str, str | None] | None = None,
+    version: str | None = None,
+    longest_total: int | None = None,
 ) -> tuple[EngineArgs, ...]:
     """For every pool of the cluster.
 
-    router_args  arguments that the chosen router needs of the engines (KV events)
-    version      of the engine, by default the newest with a table
+    router_args    arguments that the chosen router needs of the engines (KV events)
+    version        of the engine, by default the newest with a table
+    longest_total  tokens of the trace's longest request: what a model without max_model_len has to take
 
     Raises ConfigError when the table has no such argument or value, or two limits contradict each other.
     """
-    return tuple(_of_pool(pool, cluster, dict(router_args or {}), version) for pool in cluster.pools)
+    return tuple(
+        _of_pool(pool, cluster, dict(router_args or {}), version, longest_total) for pool in cluster.pools
+    )
 
 
 def _of_pool(
-    pool: Pool, cluster: Cluster, router_args: dict[str, str | None], version: str | None
+    pool: Pool,
+    cluster: Cluster,
+    router_args: dict[str, str | None],
+    version: str | None,
+    longest_total: int | None,
 ) -> EngineArgs:
     place = f"[pool] {pool.name}"
     found, table = table_of(pool.scheduler, version)
@@ -81,7 +91,7 @@ def _of_pool(
         environment=tiers.environment,
         files=tiers.files,
         differences=tuple(tiers.differences),
-        needs=(*_needs(pool, model), *tiers.needs),
+        needs=(*_needs(pool, model, longest_total), *tiers.needs),
     )
 
 
@@ -101,9 +111,11 @@ def check_together(pool: Pool, place: str) -> None:
         )
 
 
-def _needs(pool: Pool, model: str) -> list[str]:
+def _needs(pool: Pool, model: str, longest_total: int | None) -> list[str]:
     tokens = pool.usable_blocks * pool.block_tokens
+    unlimited = longest_total if pool.max_model_len is None else None
     return [
+        *([f"the model takes {unlimited:,} tokens, the trace's longest request"] if unlimited else []),
         *([f"{MODEL} is not named in the profile: set it"] if model == MODEL else []),
         f"each engine reports at least {pool.kv_blocks:,} KV blocks of {pool.block_tokens} tokens "
         f"({tokens:,} tokens) at its start: they follow from the GPU's memory and are no argument here",

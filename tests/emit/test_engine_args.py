@@ -204,3 +204,11 @@ def test_a_profile_without_a_model_says_so():
     found = args_of(replace(POOL, profile=replace(POOL.profile, model=None)))
     assert found.words[-1] == "MODEL"
     assert any("MODEL" in need for need in found.needs)
+
+
+def test_a_model_without_a_limit_has_to_take_the_longest_request():
+    found = engine_args(CLUSTER, longest_total=123_456)[0]
+    assert "--max-model-len" not in found.arguments
+    assert any("123,456" in need for need in found.needs)
+    limited = replace(CLUSTER, pools=(replace(POOL, max_model_len=131_072),))
+    assert not any("123,456" in need for need in engine_args(limited, longest_total=123_456)[0].needs)
