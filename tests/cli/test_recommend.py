@@ -23,7 +23,8 @@ SHORT = (
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def test_a_killed_comparison_goes_on_where_it_was_and_ends_with_the_same_bytes(
