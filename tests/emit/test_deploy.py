@@ -14,6 +14,7 @@ from oracles.yaml_reader import read_yaml
 from agentctl.cluster import check_simulated, cluster_of, load_cluster
 from agentctl.emit._canary import watch
 from agentctl.emit._readme import Handover, Standing
+from agentctl.emit._records import cluster_files
 from agentctl.emit._switchback import DAY, HOUR, Effect, switchback
 from agentctl.emit.base import Deployment, find_target, loaded
 from agentctl.emit.deploy import deploy_files
@@ -242,3 +243,37 @@ def test_every_hour_of_the_day_sees_both_arms_as_often_in_random_order():
     assert len(set(starts)) == len(starts)
     other = switchback(600.0, 900.0, None, 900.0, Effect("TTFT p95", 1.0, 0.9, 0.2, 0.2, True), 1)
     assert other.schedule != plan.schedule
+
+
+def test_a_cluster_of_sglang_with_tiers_is_written_as_it_was_read(tmp_path):
+    text = """schema = "agentctl/cluster/1"
+[[pool]]
+name = "a b"
+profile = "h100-qwen3-8b"
+engines = 3
+scheduler = "sglang"
+page_tokens = 16
+chunked_prefill_size = 4096
+mixed_chunk = true
+price_per_hour = 2.5
+[router]
+policy = "lmetric"
+gateways = 2
+index_delay_s = 0.25
+[[kv_tier]]
+preset = "hicache"
+[[kv_tier]]
+name = "store"
+preset = "rdma-store"
+capacity_tokens = 5000000
+"""
+    (tmp_path / "c.toml").write_text(text)
+    read = load_cluster(tmp_path / "c.toml")
+    ours = loaded(read, "lmetric")
+    for name, written in cluster_files(settled(read, ours), ours).items():
+        (tmp_path / name).write_text(written)
+    again = load_cluster(tmp_path / "cluster.toml")
+    assert again.kv_tiers == read.kv_tiers
+    assert again.router.index_delay_s == 0.25
+    assert again.router.gateways == 2
+    assert replace(again.pools[0], profile=read.pools[0].profile) == read.pools[0]

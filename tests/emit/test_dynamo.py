@@ -100,3 +100,11 @@ def test_what_dynamo_takes_is_taken():
 def test_a_negative_credit_is_refused_with_its_place():
     with pytest.raises(ConfigError, match="overlap_credit: is -1"):
         emitted("dynamo:kv", {"overlap_credit": -1})
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_flags_are_those_of_the_policy_file(name):
+    policy = loaded(CLUSTER, name)
+    keys = {key: param.key for key, param in policy.file.params.items()}
+    assert keys == {key: flag for key, flag in dynamo.FLAGS.items() if key in keys}
+    assert set(policy.params) == set(keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -351,3 +352,30 @@ def test_a_hostile_model_name_stays_text():
     expected = copy.deepcopy(ours)
     plugin(expected, "token-producer")["parameters"]["modelName"] = name
     assert document == expected
+
+
+KEY = re.compile(r"(?:schedulingProfiles\[\]\.)?plugins\[([a-z-]+)\](?:\.(.+))?")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_parameters_stand_where_the_policy_file_says(name):
+    """The keys of the policy file, followed through the document, lead to the values that were simulated."""
+    given = deployment(name)
+    document, found = config_of(llm_d.emit(given)), 0
+    for key, param in given.policy.file.params.items():
+        kind, rest = KEY.fullmatch(param.key).groups()
+        listed = [one for one in document["plugins"] if one["type"] == kind]
+        scheduled = [one for one in profile_of(document)["plugins"] if one["pluginRef"] == kind]
+        if not listed:
+            continue
+        if rest == "weight":
+            assert scheduled[0]["weight"] == given.policy.params[key]
+        elif rest is None:
+            assert bool(scheduled) == bool(given.policy.params[key])
+        else:
+            value = listed[0]
+            for step in rest.split("."):
+                value = value[step]
+            assert value == given.policy.params[key]
+        found += 1
+    assert found, "something is configured"
