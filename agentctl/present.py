@@ -25,12 +25,14 @@ class Fact:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of values under headed, typed columns; `best` maps a column to the row that is best in it."""
+    """Rows of values under headed, typed columns; `best` maps a column to the row that is best in it, in the
+    sense of `best_is`."""
 
     columns: tuple[tuple[str, Unit], ...]
     rows: tuple[tuple[Value, ...], ...]
     title: str = ""
     best: dict[int, int] = field(default_factory=dict)
+    best_is: str = "best"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """One analyzer's answer: a sentence first, then its evidence, then what was assumed."""
+    """One analyzer's answer: a sentence first, then its evidence, then what was assumed.
+
+    is_detail  on a terminal its tables are shown when asked for
+    """
 
     name: str
     title: str
@@ -109,6 +114,7 @@ class Section:
     figures: tuple[Figure, ...] = ()
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_detail: bool = False
 
     @property
     def is_assumptions(self) -> bool:

@@ -42,7 +42,8 @@ def hits_figure(looks: Sequence[Look]) -> Figure:
         y_label="",
         curves=curves,
         conclusion="What is computed again was in a cache once: it was evicted since, or is on another "
-        "engine. New tokens cost the same under every policy.",
+        "engine. What is new to its session is computed under every policy, unless another session left it "
+        "where the request goes.",
         x_unit="ratio",
         categories=tuple(look.name for look in looks),
     )

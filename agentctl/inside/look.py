@@ -15,7 +15,7 @@ from agentctl.sim.outcome import Outcome
 N_REGRET = 30  # requests whose engines are compared
 SOURCES = {
     "local": "engine's own cache", "host": "its host's memory", "cluster": "store of the cluster",
-    "again": "computed again", "new": "new to its session",
+    "again": "computed again", "new": "computed, new to its session",
 }  # fmt: skip
 # Places in the palette: what is lost stands out.
 COLOURS = {"local": 0, "host": 7, "cluster": 2, "again": 1, "new": 6}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,12 @@ from agentctl.policies.base import Policy
 from agentctl.present import Section
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
+from agentctl.recommend.bands import bands
 from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
 from agentctl.recommend.decision import INDIFFERENCE, Decision, decide
 from agentctl.recommend.deployable import Asked, asked_for, check_trace_fits, deployable, deployment_of
 from agentctl.recommend.deployment import Facts, Made, hand_over
+from agentctl.recommend.finals import look_inside
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.parallel import in_order, n_workers
@@ -27,12 +29,12 @@ from agentctl.recommend.scenario import Scenario, cluster_in, covariance_of, wor
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder, Measured, measured
 from agentctl.recommend.sensitivity import Sensitivity, families_of, finalists_of, vary
 from agentctl.recommend.study import Plan, Work, study
-from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, check_all, operating_rung
+from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, check_all
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
 from agentctl.sim.outcome import Outcome
 from agentctl.simulate import assumptions, cluster_facts, current_policy, trace_facts
-from agentctl.slo import parse_slos
+from agentctl.slo import Slo, parse_slos
 from agentctl.trace import Trace
 from agentctl.validate.back_test import BackTest, back_test, wrong_model
 from agentctl.validate.run import verdict_of
@@ -42,7 +44,6 @@ RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
 )  # an eighth to REFUSED times the log's load
 SYNTHESISED = Ladder(-3 * RUNGS_PER_DOUBLING, 5 * RUNGS_PER_DOUBLING)  # there the rate is ours to choose
-Simulated = Callable[[Candidate, Scenario, int], Outcome]
 
 
 def recommend(
@@ -112,10 +113,10 @@ def recommend(
     def workload_at(scenario: Scenario, load: float) -> Workload:
         return workload_in(scenario, workload, load, seed)
 
-    def simulated(candidate: Candidate, scenario: Scenario, rung: int) -> Outcome:
+    def simulated(candidate: Candidate, scenario: Scenario, rung: int, observed: bool = False) -> Outcome:
         on = workload_at(_of_workload(scenario), ladder.load(rung))
         true_cluster = cluster_in(scenario, candidate.cluster, seed)
-        return simulate(on, true_cluster, candidate.policy, seed=seed + scenario.ties)
+        return simulate(on, true_cluster, candidate.policy, seed=seed + scenario.ties, observed=observed)
 
     common = study_digest(workload, objectives, seed)
     digests = {id(candidate): candidate_digest(candidate) for candidate in candidates}
@@ -144,10 +145,12 @@ def recommend(
     found = study(candidates, work, plan)
     decision = decide(found, reference, wanted, reference_only, ladder, deployed.may_be_chosen)
     tested = _back_test(trace, clusters, base if cluster else None, current)
+    banded = bands(finalists_of(decision), work, decision.n_replicates)
     varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None
-    operating = _operating(decision, simulated)
+    finals = look_inside(decision, partial(simulated, observed=True), ladder, seed, progress)
     acts = _deployed(decision, asked, workload)
-    checks = check_all(Evidence(trace.meta, workload, decision, recorded, tested, ladder, operating, acts))
+    seen = Evidence(trace.meta, workload, decision, recorded, tested, ladder, finals.outcome, acts)
+    checks = check_all(seen)
     status, lead, exit_code = _status(decision, checks, strict)
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
@@ -168,6 +171,9 @@ def recommend(
         statement=lead + words.statement(decision, called, rate) + words.fragility(varied),
         assumptions=(*method, *assumptions(workload, base, routers_in_words(candidates))),
         sensitivity=varied,
+        bands=tuple(banded),
+        finals=finals,
+        wanted_share=_wanted_share(objectives),
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code, "back_test": verdict_of(tested)}
     made_from = {"trace": workload.trace_name, "digest": workload.trace_digest, "seed": seed}
@@ -190,7 +196,8 @@ def recommend(
     )
     files = {RUNS_FILE: runs.content(), **(made.files if made else {})}
     document = {**describe.document(told, head), "deploy": made.document if made else None}
-    return RunResult(document, _with(made, describe.sections(told)), exit_code, files=files)
+    rows = finals.outcome.table() if finals.outcome else None
+    return RunResult(document, _with(made, describe.sections(told)), exit_code, rows, files)
 
 
 def _deployed(decision: Decision, asked: Asked | None, workload: Workload) -> Deployed | None:
@@ -248,11 +255,10 @@ def _sensitivity(
     return vary(rows, families, work, first, plan.rungs)
 
 
-def _operating(decision: Decision, simulated: Simulated) -> Outcome | None:
-    """The trace under the recommended candidate at the load that the decision is about."""
-    if decision.chosen is None:
-        return None
-    return simulated(decision.chosen.candidate, Scenario(), operating_rung(decision))
+def _wanted_share(objectives: Sequence[Slo]) -> float | None:
+    """The share of requests that has to be within the objective; None: there are several, or it is a mean."""
+    percent = objectives[0].percent if len(objectives) == 1 else None
+    return None if percent is None else percent / 100
 
 
 def _back_test(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from agentctl.present import Curve, Figure, Section, Table, Unit, Value
+from agentctl import inside
+from agentctl.present import Section, Table, Unit, Value
 from agentctl.recommend import words
+from agentctl.recommend.bands import Band
 from agentctl.recommend.decision import Decision, Range, Row, Scored
+from agentctl.recommend.finals import Finals
 from agentctl.recommend.objectives import OBJECTIVES
 from agentctl.recommend.search import Candidate, Ladder, Measured
+from agentctl.recommend.sections.capacity import capacity
+from agentctl.recommend.sections.names import Names
+from agentctl.recommend.sections.pareto import pareto
+from agentctl.recommend.sections.varied import varied
 from agentctl.recommend.sensitivity import Sensitivity
 from agentctl.recommend.validity import Check
 from agentctl.simulate import plain
@@ -22,6 +29,7 @@ class Told(NamedTuple):
 
     current       the current policy in words, "(not yours)" included
     rate_per_min  session starts per minute of the trace; None: not defined
+    bands         of the finalists; `finals`: their runs from inside
     status        "clear", "no clear winner", "objective not met", "declined" or "not evaluated"
     """
 
@@ -35,6 +43,9 @@ class Told(NamedTuple):
     statement: str
     assumptions: tuple[str, ...]
     sensitivity: Sensitivity | None = None  # None: not evaluated
+    bands: tuple[Band, ...] = ()
+    finals: Finals = Finals()
+    wanted_share: float | None = None  # of requests within the only SLO
 
 
 def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +74,8 @@ def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
         "replicates": decision.n_replicates,
         "candidates": [_candidate(row, told) for row in decision.rows],
         "sensitivity": _sensitivity(told.sensitivity),
+        "bands": [_band(band, told.ladder) for band in told.bands],
+        "finalists": _finals(told.finals),
         "validity": [asdict(check) for check in told.checks],
         "assumptions": list(told.assumptions),
     }
@@ -104,8 +117,38 @@ def _sensitivity(found: Sensitivity | None) -> dict[str, Any] | None:
     }
 
 
+def _band(band: Band, ladder: Ladder) -> dict[str, Any]:
+    """Share of requests within all objectives over resampled workloads, at the loads of the finalists."""
+    at = [
+        {"load": ladder.load(rung), "attained": found.value, "interval": _interval(found)}
+        for rung, found in band.at.items()
+    ]
+    return {**_name(band.candidate), "at_load": at}
+
+
+def _finals(finals: Finals) -> dict[str, Any]:
+    """What outcome.parquet has of the recommended one, in numbers, and the same of the others."""
+    pairs = zip(finals.candidates, finals.looks, strict=True)
+    return {
+        "load": finals.load,
+        "runs": [{**_name(candidate), **inside.document(look)} for candidate, look in pairs],
+    }
+
+
 def sections(told: Told) -> tuple[Section, ...]:
-    return (_verdict(told), _why(told), _load(told), _validity(told), _assumed(told))
+    decision, finals, names = told.decision, told.finals, Names(told.decision)
+    at = words.load(finals.load, told.rate_per_min)
+    seen = inside.sections(finals.looks, at) if finals.looks else ()
+    first = "peak-load" if decision.objective == "gpus" else decision.objective
+    changed = (varied(told.sensitivity, first, names, told.rate_per_min),) if told.sensitivity else ()
+    details = (
+        capacity(decision, told.bands, told.ladder, told.rate_per_min, told.slos, told.wanted_share),
+        *pareto(decision, names, told.rate_per_min),
+        *seen,
+        *changed,
+        _validity(told),
+    )
+    return _verdict(told), _why(told), *(replace(one, is_detail=True) for one in details), _assumed(told)
 
 
 def _candidate(row: Row, told: Told) -> dict[str, Any]:
@@ -209,7 +252,8 @@ def _verdict(told: Told) -> Section:
             )
         )
     best = {} if told.decision.chosen is None else {0: told.decision.rows.index(told.decision.chosen)}
-    table = Table(tuple(head), tuple(rows), "Times and hits are at the trace's load", best)
+    title = "Times and hits are at the trace's load"
+    table = Table(tuple(head), tuple(rows), title, best, best_is="recommended")
     return Section("verdict", "Verdict", told.statement, tables=(table,), warnings=_warnings(told))
 
 
@@ -290,31 +334,6 @@ def _why(told: Told) -> Section:
 def _measures(m: Measured) -> tuple[Value, ...]:
     latency = (m.ttft_p50_s, m.ttft_p95_s, m.tpot_p95_s)
     return (m.attained, *latency, m.hit_ratio, m.imbalance_prefill, m.tokens_per_s)
-
-
-def _load(told: Told) -> Section:
-    scale = told.rate_per_min or 1.0
-    x_label = "session starts per minute" if told.rate_per_min else "multiple of the trace's load"
-    curves = []
-    for row in told.decision.rows:
-        points = [(rung, m.attained) for rung, m in sorted(row.found.at.items()) if m.attained is not None]
-        name = f"{row.candidate.title}, {words.engines(row)}"
-        x = tuple(told.ladder.load(rung) * scale for rung, _ in points)
-        curves.append(Curve(name, x, tuple(share for _, share in points)))
-    figure = Figure(
-        name="recommend-load",
-        question="How much load does each candidate carry?",
-        x_label=x_label,
-        y_label="share of requests within all objectives",
-        curves=tuple(curves),
-        conclusion="A candidate is better when its line stays high further to the right. Lines are single "
-        "runs on the whole trace: differences smaller than the intervals in the table mean nothing.",
-        x_log=True,
-        y_unit="ratio",
-    )
-    formula = OBJECTIVES[told.decision.objective].formula
-    sentence = f"The objective is {formula}: {' and '.join(told.slos)}."
-    return Section("load", "Load carried", sentence, figures=(figure,))
 
 
 def _validity(told: Told) -> Section:

@@ -183,6 +183,8 @@ def _x_axis(figure: Figure, anchor: str) -> dict[str, Any]:
         axis |= {"tickformat": ".0%", "hoverformat": ".1%"}
         if any(curve.shape == "stack" for curve in figure.curves):
             axis["range"] = [0, 1]
+        elif figure.categories:
+            axis["rangemode"] = "tozero"
     if figure.categories and not figure.x_log:
         axis |= {"nticks": 5, "tickangle": 0, "zeroline": True, "zerolinecolor": LINE}
     return axis
@@ -237,12 +239,13 @@ def _mark_name(mark: Mark, x_log: bool) -> dict[str, Any]:
 
 
 def _log_ticks(figure: Figure) -> dict[str, Any]:
-    """Powers of ten; 1, 2, 5 between them where the axis spans only a few (plotly.js writes bare digits)."""
+    """Powers of ten; numbers between them where the axis spans only a few (plotly.js writes bare digits)."""
     found = [value for curve in figure.curves for value in curve.x if value > 0]
     if not found or math.log10(max(found) / min(found)) >= FEW_DECADES:
         return {"dtick": 1}
+    digits = (1, 2, 5) if max(found) > 10 * min(found) else (1, 1.5, 2, 3, 4, 5, 7)
     first, last = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
-    ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
+    ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
     return {"tickvals": [tick for tick in ticks if min(found) / 2 <= tick <= 2 * max(found)]}
 
 

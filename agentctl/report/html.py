@@ -148,16 +148,16 @@ def _table(table: Table) -> str:
             written = _text(style.write(value))
             is_wordy |= text and len(written) > NARROW
             best = table.best.get(place) == number
-            content = f"<b>{written}</b><i>best</i>" if best else written
+            content = f"<b>{written}</b><i>{_text(table.best_is)}</i>" if best else written
             label = f' data-label="{_text(names[place])}"'
             cells.append(f"<td{_side(text, written)}{label}>{content}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    caption = f"<caption>{_text(table.title)}</caption>" if table.title else ""
+    caption = f'<p class="caption">{_text(table.title)}</p>' if table.title else ""
     shape = "wordy" if is_wordy else "scroll"
     # What scrolls sideways is reached by the keyboard.
     reach = "" if is_wordy else f' tabindex="0" role="region" aria-label="{_text(table.title or "table")}"'
     return (
-        f'<div class="{shape}"{reach}><table>{caption}<thead><tr>{"".join(heads)}</tr></thead>'
+        f'{caption}<div class="{shape}"{reach}><table><thead><tr>{"".join(heads)}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 

@@ -74,7 +74,7 @@ def _print_section(console: Console, section: Section, whole: bool, verbose: boo
 
 def _is_brief(section: Section, table: Table) -> bool:
     """A few rows of numbers that stand for a section's facts."""
-    return not section.facts and len(table.rows) <= BRIEF
+    return not (section.facts or section.is_detail) and len(table.rows) <= BRIEF
 
 
 def _assumed(assumptions: Sequence[str], verbose: bool) -> str:

@@ -232,3 +232,37 @@ def test_one_session_carries_no_claim(tmp_path):
     assert result.document["verdict"]["statement"].startswith(
         "Declined: this trace cannot carry a claim (V2). "
     )
+
+
+def test_a_report_has_every_part_and_a_candidate_one_colour(result):
+    names = [section.name for section in result.sections]
+    assert names == [
+        "verdict", "why", "load", "latency", "hits", "engines", "hot-spots", "regret", "sensitivity",
+        "validity", "assumptions",
+    ]  # fmt: skip
+    looks = {}
+    for section in result.sections:
+        for figure in section.figures:
+            for curve in figure.curves:
+                if curve.name in ("round-robin", "smetric", "lmetric"):
+                    looks.setdefault(curve.name, set()).add(curve.colour)
+    assert all(len(colours) == 1 for colours in looks.values())
+    assert len(set.union(*looks.values())) == 3
+
+
+def test_the_finalists_are_seen_from_inside_at_the_load_that_the_decision_is_about(result):
+    finals = result.document["finalists"]
+    verdict = result.document["verdict"]
+    assert finals["runs"][0]["policy"] == verdict["policy"]
+    assert any(run["policy"] == "round-robin" for run in finals["runs"])
+    chosen = next(c for c in result.document["candidates"] if c["policy"] == verdict["policy"])
+    assert finals["load"] in [at["load"] for at in chosen["at_load"] if at["score"] >= 0]
+    for run in finals["runs"]:
+        assert sum(share or 0.0 for share in run["prompt_tokens_from"].values()) == pytest.approx(1.0)
+
+
+def test_the_requests_of_the_recommended_one_are_in_the_run_folder(result):
+    assert result.outcome.num_rows >= 64
+    ttft = result.outcome["first_token_s"].to_numpy() - result.outcome["arrival_s"].to_numpy()
+    p50 = np.sort(ttft)[(ttft.size - 1) // 2]
+    assert result.document["finalists"]["runs"][0]["ttft_s"]["p50"] == pytest.approx(p50)
