@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agentctl.cluster import Cluster
-from agentctl.emit.base import Deployment, Target, check_limits, find_target
+from agentctl.emit.base import Deployment, Target, check_limits, find_target, loaded
 from agentctl.policies._settings import settled
 from agentctl.policies.base import Policy
 from agentctl.recommend.search import Candidate
@@ -82,7 +82,9 @@ def _added(of: Candidate, theirs: Policy, cluster: Cluster, among: list[Candidat
     for one in among:
         if one.policy.choose is theirs.choose and one.cluster == cluster and _same(one.policy, theirs):
             return one
-    among.append(Candidate(f"{theirs.name} for {of.name}", theirs, cluster, of.settings))
+    as_it_comes = _same(theirs, loaded(cluster, theirs.name))
+    name = theirs.name if as_it_comes else f"{theirs.name} for {of.name}"  # with parameters chosen for it
+    among.append(Candidate(name, theirs, cluster, of.settings))
     return among[-1]
 
 

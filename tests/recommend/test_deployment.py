@@ -74,6 +74,13 @@ def test_the_nearest_is_simulated_as_the_router_would_do_it(on_llm_d):
     assert row["params"]["peak_prefill_throughput"] != theirs.params["peak_prefill_throughput"]
 
 
+def test_one_row_stands_for_all_that_come_to_the_same(trace):
+    result = asked(trace, policies=["lmetric", "prefix-affine", "dynamo:kv"], router="dynamo")
+    names = [candidate["policy"] for candidate in result.document["candidates"]]
+    assert names == ["lmetric", "prefix-affine", "dynamo:kv", "round-robin"]
+    assert {one["deployed_as"] for one in result.document["deploy"]["deployed_as"]} == {"dynamo:kv"}
+
+
 def test_what_was_simulated_is_what_is_emitted(trace, on_llm_d, tmp_path):
     files = {name: content.decode() for name, content in on_llm_d.files.items() if name.startswith("deploy/")}
     assert on_llm_d.document["deploy"]["not_yet"] is None
