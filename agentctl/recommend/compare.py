@@ -24,6 +24,7 @@ from agentctl.recommend.finals import look_inside
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.parallel import in_order, n_workers
+from agentctl.recommend.reach import check_reachable
 from agentctl.recommend.runs import RUNS_FILE, Runs, candidate_digest, key_of, study_digest
 from agentctl.recommend.scenario import Scenario, cluster_in, covariance_of, workload_in
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder, Measured, measured
@@ -100,6 +101,7 @@ def recommend(
         raise UsageError(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
         )
+    check_reachable(objectives, workload, clusters.values())
     candidates, reference, reference_only = candidates_of(clusters, policies, current, vary_settings)
     asked = asked_for(router)
     check_trace_fits(asked, candidates[0].cluster, candidates[0].policy, workload)

@@ -120,6 +120,7 @@ matrix = [[nan]]
         (("--objective", ","), "names no objective"),
         (("--slo", "ttft < 0s"), "the limit is 0"),
         (("--slo", "ttft < -1s"), "cannot"),
+        (("--slo", "ttft < 1ms @ 95%"), "one batch takes at least"),
         (("--slo", "ttft < 1s @ 101%"), "no share"),
         (("--engines", "8..4"), "--engines"),
         (("--cluster", "bad.toml"), "bad.toml"),
