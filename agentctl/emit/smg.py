@@ -124,8 +124,7 @@ NEAREST = {
     ),
     **dict.fromkeys(
         ("least-inflight", "least-kv", "least-loaded", "least-tokens", "least-waiting", "lpwl", "polyserve",
-         "power-of-two", "power-of-two-inflight", "power-of-two-tokens", "random", "round-robin",
-         "token-load",
+         "power-of-two", "power-of-two-inflight", "power-of-two-tokens", "random", "token-load",
          "vllm-dp-balancer", "vllm-dp-balancer@lmetric-artifact"),
         _WAIT,
     ),

@@ -197,6 +197,7 @@ def _needs(deployment: Deployment, events: bool, programs: bool) -> list[str]:
     found = gateway_needs(deployment)
     blocks = {pool.block_tokens for pool in deployment.cluster.pools}
     if events:
+        found.append("clients that stream: else a prompt's tokens count as under way until its answer ends")
         found.append("--kv-event-model is the name that clients ask for: change it if engines serve another")
         found.append(f"--block-size {min(blocks)} in all engines, and their event ports open to the router")
     if programs:

@@ -59,6 +59,7 @@ CASES = [
     Case("smg:manual", more=SMG),
     Case("smg:manual", {"assignment_mode": 1}, more=SMG),
     Case("smg:prefix_hash", {"prefix_tokens": 10, "load_above": 1}, more=SMG),
+    Case("smg:round_robin", more=SMG),
     Case("vllm-router:cache_aware", EVEN, "vllm"),
     Case("vllm-router:consistent_hash", {}, "vllm"),
     Case("vllm-router:kv_aware", {}, "vllm", streams=True, more=("--kv-event-model", "mock")),

@@ -156,7 +156,7 @@ def test_a_tree_that_forgets_by_age_cannot_be_had():
 
 
 def test_what_smg_does_by_itself_and_was_not_simulated_is_off():
-    found = flags("smg:round_robin" if "smg:round_robin" in OWN else "smg:manual")
+    found = flags("smg:round_robin")
     assert found["--disable-worker-overload-protection"] is None
     assert (found["--worker-warmup-secs"], found["--worker-warmup-divert-every"]) == (0, 0)
     assert found["--max-concurrent-requests"] == 0
