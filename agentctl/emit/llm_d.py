@@ -36,6 +36,7 @@ MATCHED_TOKENS = 131_072  # maxPrefixTokensToMatch, its default
 LEAST_BLOCK = 64  # tokens; the approximate index raises smaller ones
 LRU_ENTRIES = 31_250  # lruCapacityPerServer, its default
 FILE = "epp-config.yaml"
+ARGUMENTS = "epp-arguments.txt"
 SESSION = Header(
     "x-session-id", "one value for all requests of a session", "the picker binds it to an engine"
 )
@@ -156,7 +157,9 @@ def emit(deployment: Deployment) -> Emitted:
     if theirs is None:
         return none_for(deployment.policy, "llm-d")
     document = configuration(theirs, deployment)
-    arguments = [*check_config(document), f"--refresh-metrics-interval={_scrape_ms(deployment):g}ms"]
+    arguments = list(check_config(document))
+    if _reads_metrics(theirs):
+        arguments.append(f"--refresh-metrics-interval={_scrape_ms(deployment):g}ms")
     text = yaml_text(document)
     values = {"router": {"epp": {"pluginsConfigFile": FILE, "pluginsCustomConfig": {FILE: text}}}}
     differences = tuple(_differences(deployment, theirs))
@@ -165,7 +168,7 @@ def emit(deployment: Deployment) -> Emitted:
         files={
             FILE: text,
             "values.yaml": yaml_text(values),
-            "epp-arguments.txt": "".join(f"{argument}\n" for argument in arguments),
+            **({ARGUMENTS: "".join(f"{argument}\n" for argument in arguments)} if arguments else {}),
         },
         headers=(SESSION,) if uses_session else (),
         fit=fit_of(deployment.policy, theirs, differences),
@@ -174,7 +177,7 @@ def emit(deployment: Deployment) -> Emitted:
         engine_args=_engine_args(deployment, theirs),
         apply=(
             "helm upgrade --reuse-values -f values.yaml on the llm-d-router chart (gateway or standalone)",
-            "add the lines of epp-arguments.txt to the arguments of the endpoint picker",
+            *([f"add the lines of {ARGUMENTS} to the arguments of the endpoint picker"] if arguments else []),
         ),
     )
 
@@ -271,7 +274,7 @@ def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     """From what was simulated under `deployment.policy`."""
     policy, router = deployment.policy, deployment.cluster.router
     found = instead_of(policy, theirs, NEAREST)
-    if any(theirs.params[weight] for weight in SCRAPED):
+    if _reads_metrics(theirs):
         can = {"metrics_interval_s": router.metrics_interval_s or SCRAPE_S}
         found += undeployed_signals(router, can, policy)
     if _reads_hits(theirs) and router.index == "approximate":
@@ -279,9 +282,11 @@ def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     my = theirs.params
     if my["session_weight"] and my["session_filter"]:
         found.append("the session's scorer and filter keep bindings of their own, simulated was one")
-    if my["idle_threshold"] != int(my["idle_threshold"]):
-        found.append("idleThreshold is a whole number of requests")
     return found
+
+
+def _reads_metrics(theirs: Policy) -> bool:
+    return any(theirs.params[weight] for weight in SCRAPED)
 
 
 def _reads_hits(theirs: Policy) -> bool:

@@ -150,6 +150,8 @@ def _needs(deployment: Deployment, theirs: Policy, logic: str) -> list[str]:
     found.append("the arguments of the engines are vllmConfig.extraArgs of servingEngineSpec.modelSpec")
     if logic == "session":
         found.append("which sessions meet on one engine depends on addresses that no simulation knows")
+    if logic in ("kvaware", "prefixaware"):
+        found.append("routerSpec.extraArgs replaces yours: add to it what is there today")
     if logic == "kvaware":
         found.append(
             "LMCache in all engines with enableController, and its controller at port "

@@ -64,7 +64,7 @@ def test_the_folder_is_whole_and_the_same_every_time():
         f"deploy/{name}"
         for name in (
             "README.md", "policy.toml", "canary.json", "switchback.json", "changes.diff", "engines/start.sh",
-            "router/epp-config.yaml", "router/values.yaml", "router/epp-arguments.txt",
+            "router/epp-config.yaml", "router/values.yaml", "rollback/router/epp-arguments.txt",
             "rollback/router/epp-config.yaml", "rollback/engines/start.sh", "simulated/cluster.toml",
         )
     }  # fmt: skip

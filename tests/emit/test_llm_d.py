@@ -312,7 +312,7 @@ def test_sessions_need_a_header_and_an_argument():
     assert EXPERIMENTAL_ARGUMENT in found.files["epp-arguments.txt"].splitlines()
     found = emitted("llm-d:affinity")
     assert found.headers == ()
-    assert EXPERIMENTAL_ARGUMENT not in found.files["epp-arguments.txt"]
+    assert "epp-arguments.txt" not in found.files, "it reads no metric and needs no argument"
 
 
 def test_events_are_asked_of_engines_only_where_they_are_read():
@@ -379,3 +379,8 @@ def test_parameters_stand_where_the_policy_file_says(name):
             assert value == given.policy.params[key]
         found += 1
     assert found, "something is configured"
+
+
+def test_part_of_a_request_is_refused_with_its_place():
+    with pytest.raises(ConfigError, match="idleThreshold"):
+        emitted("llm-d:active_request", {"idle_threshold": 0.5})
