@@ -158,10 +158,11 @@ def compile_policy(
 ) -> Callable[..., Any]:
     """A function (seed, until, stop_at, held, engine) that goes on with the replay; see `replay`. Raises as
     `bind`."""
+    state, of_requests = typeof(s), typeof(requests)  # once: numba takes 10 ms to look at the state
     for rule in rules:  # numba would not find in its cache what is compiled where it becomes a pointer
-        rule.compile((Handle(typeof(s)), INTEGER, FLOAT))
-    loop = _loop(typeof(s), typeof(arrivals), typeof(requests))
-    bound, my = _bound(s, requests, policy)
+        rule.compile((Handle(state), INTEGER, FLOAT))
+    loop = _loop(state, typeof(arrivals), of_requests)
+    bound, my = _bound(state, of_requests, policy)
     return lambda *how: loop(s, arrivals, requests, bound, my, *rules, *how)
 
 
@@ -169,14 +170,15 @@ def compile_choice(
     s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Any
 ) -> Callable[[int, int], int]:
     """A function (seed, request) that says where the policy would send it now. Raises as `bind`."""
-    choice = _choice(typeof(s), typeof(arrivals), typeof(requests))
-    bound, my = _bound(s, requests, policy)
+    state, of_requests = typeof(s), typeof(requests)
+    choice = _choice(state, typeof(arrivals), of_requests)
+    bound, my = _bound(state, of_requests, policy)
     return lambda seed, r: int(choice(s, arrivals, requests, r, bound, my, seed, rules.settle, rules.ask))
 
 
-def _bound(s: State, requests: Requests, policy: Any) -> tuple[Any, Any]:
-    """A policy and its parameters as the loop takes them."""
-    chooser = _chooser(typeof(s), typeof(requests))
+def _bound(state: Any, requests: Any, policy: Any) -> tuple[Any, Any]:
+    """A policy and its parameters as the loop takes them, for these types."""
+    chooser = _chooser(state, requests)
     params: Any = type(policy.my)
     return bind(policy.name, policy.choose, params, chooser), np.array(policy.my, dtype=np.float64)
 
