@@ -10,7 +10,7 @@ import numpy as np
 
 from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
-from agentctl.errors import UsageError
+from agentctl.errors import ConfigError, UsageError
 from agentctl.policies.base import Policy
 from agentctl.present import Section
 from agentctl.profile import Profile
@@ -104,7 +104,7 @@ def recommend(
     check_reachable(objectives, workload, clusters.values())
     candidates, reference, reference_only = candidates_of(clusters, policies, current, vary_settings)
     asked = asked_for(router)
-    check_trace_fits(asked, candidates[0].cluster, candidates[0].policy, workload)
+    check_trace_fits(asked, next(iter(clusters.values())), candidates[0].policy, workload)
     deployed = deployable(candidates, asked, clusters, reference if reference_only else None)
     candidates = deployed.candidates
     recorded = not workload.starts_synthesised
@@ -207,7 +207,10 @@ def _deployed(decision: Decision, asked: Asked | None, workload: Workload) -> De
     if asked is None or decision.chosen is None:
         return None
     one = decision.chosen.candidate
-    emitted = asked.target.emit(deployment_of(one.cluster, one.policy, asked, workload, None))
+    try:
+        emitted = asked.target.emit(deployment_of(one.cluster, one.policy, asked, workload, None))
+    except ConfigError as error:  # a setting that was tried and cannot be written down
+        return Deployed(asked.name, "none", (error.message,))
     return Deployed(asked.name, emitted.fit, emitted.differences)
 
 

@@ -201,7 +201,7 @@ def _router_semantics(evidence: Evidence) -> Finding:
     router = evidence.router
     if router is not None:
         if router.fit == "none":
-            return "FAIL", f"{router.router} has nothing like {chosen.candidate.name}"
+            return "FAIL", f"not on {router.router}: {'; '.join(router.differences)}"
         differs = f"{router.router} differs from what was simulated: {'; '.join(router.differences)}"
         exact = f"{router.router} does what was simulated"
         return ("OK", exact) if router.fit == "exact" else ("WARN", differs)

@@ -17,6 +17,7 @@ from agentctl.errors import ConfigError
 from agentctl.policies.base import load_policy
 from agentctl.recommend import recommend
 from agentctl.recommend.deployment import kv_residency_s, session_lifetimes_s
+from agentctl.recommend.grid import axis
 from agentctl.sim.driver import simulate
 from agentctl.simulate import run_simulation
 from agentctl.workload import compile_workload
@@ -143,6 +144,19 @@ def test_a_trace_that_does_not_fit_the_engines_is_refused_before_anything_runs(t
     )
     with pytest.raises(ConfigError, match="max_model_len is 500"):
         asked(trace, cluster=small, router="llm-d")
+
+
+def test_a_setting_that_was_tried_and_cannot_be_deployed_is_said_so(trace):
+    """Engines that are too short for the trace win nothing, but may be compared."""
+    result = asked(
+        trace, policies=["llm-d:active_request"], router="llm-d", vary_settings=[axis("max_model_len=1700")]
+    )
+    chosen = result.document["verdict"]
+    assert chosen["policy"] == "llm-d:active_request"
+    readme = result.files["deploy/README.md"].decode()
+    assert "Nothing here can be applied" in readme
+    v11 = next(check for check in result.document["validity"] if check["id"] == "V11")
+    assert v11["status"] in ("WARN", "FAIL")
 
 
 def test_the_same_question_gives_the_same_bytes(trace, on_llm_d):
