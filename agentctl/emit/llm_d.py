@@ -319,6 +319,10 @@ def _needs(deployment: Deployment, theirs: Policy) -> list[str]:
         found.append(f"{n} replicas of the endpoint picker, each with counters and an index of its own")
     peak = _calibrated_peak(deployment.cluster)
     told = theirs.params["peak_prefill_throughput"]
+    if theirs.params["affinity_filter"] and peak is None:
+        found.append(
+            f"peakPrefillThroughput is {told:,.0f} tokens/s, not calibrated: this profile does not know it"
+        )
     if theirs.params["affinity_filter"] and peak is not None and abs(told - peak) > 0.05 * peak:
         found.append(
             f"peakPrefillThroughput is {told:,.0f} tokens/s, as simulated; engines of this profile do "

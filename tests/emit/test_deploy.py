@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from oracles.yaml_reader import read_yaml
 
@@ -15,7 +16,7 @@ from agentctl.cluster import check_simulated, cluster_of, load_cluster
 from agentctl.emit._canary import watch
 from agentctl.emit._readme import Handover, Standing
 from agentctl.emit._records import cluster_files
-from agentctl.emit._switchback import DAY, HOUR, Effect, switchback
+from agentctl.emit._switchback import DAY, HOUR, Effect, _number_of_periods, switchback
 from agentctl.emit.base import Deployment, find_target, loaded
 from agentctl.emit.deploy import deploy_files
 from agentctl.policies._files import parse_policy_file
@@ -277,3 +278,21 @@ capacity_tokens = 5000000
     assert again.router.index_delay_s == 0.25
     assert again.router.gateways == 2
     assert replace(again.pools[0], profile=read.pools[0].profile) == read.pools[0]
+
+
+def test_as_many_periods_as_planned_see_the_effect_four_times_in_five():
+    """Period means drawn around the simulated values; the two-sided test is at 5 %."""
+    effect = Effect("TTFT p95", 1.0, 0.9, 0.15, 0.25, True)
+    plan = switchback(600.0, 900.0, None, 1800.0, effect, 0)
+    stretch = (1800.0 / (plan.period_s - plan.burn_in_s)) ** 0.5  # shorter than the trace: wider
+    n, rng = _per_arm(effect, 1800.0 / (plan.period_s - plan.burn_in_s)), np.random.default_rng(1)
+    today = rng.normal(effect.today, effect.sd_today * stretch, (4000, n)).mean(axis=1)
+    new = rng.normal(effect.new, effect.sd_new * stretch, (4000, n)).mean(axis=1)
+    error = stretch * ((effect.sd_today**2 + effect.sd_new**2) / n) ** 0.5
+    found = np.abs(new - today) > 1.96 * error
+    assert 0.78 < found.mean() < 0.84
+    assert plan.periods >= 2 * n
+
+
+def _per_arm(effect, stretch):
+    return _number_of_periods(effect, stretch)[0]

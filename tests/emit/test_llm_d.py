@@ -384,3 +384,12 @@ def test_parameters_stand_where_the_policy_file_says(name):
 def test_part_of_a_request_is_refused_with_its_place():
     with pytest.raises(ConfigError, match="idleThreshold"):
         emitted("llm-d:active_request", {"idle_threshold": 0.5})
+
+
+def test_a_speed_that_the_profile_does_not_know_is_said_to_be_not_calibrated():
+    pool = CLUSTER.pools[0]
+    profile = replace(pool.profile, provenance={"predictive_only": True})
+    cluster = replace(CLUSTER, pools=(replace(pool, profile=profile),))
+    theirs = llm_d.counterpart(loaded(CLUSTER, "smetric"), cluster, "0.10.0")
+    assert theirs.params["peak_prefill_throughput"] == 15_928
+    assert any("not calibrated" in need for need in emitted("llm-d:affinity", cluster=cluster).needs)
