@@ -121,7 +121,7 @@ def simulate_policy(
         "regret": sample_regret(*ran, regret, progress) if regret else None,
         "hot_spots": hot_spots(outcome, cluster),
     }
-    look = Look(chosen.name, run, sources(run), why["hot_spots"], why["regret"])
+    look = Look(chosen.name, run, run, sources(run), why["hot_spots"], why["regret"])
     sections = (
         _verdict(document),
         *(explain_section(one, place) for place, one in enumerate(why["explain"], start=1)),

@@ -22,17 +22,19 @@ from agentctl.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SESSIONS = ("tutorial.md",)  # pages whose transcripts follow each other in one folder
 PROGRAM = [sys.executable, "-m", "agentctl.cli.main"]
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def transcripts() -> list[tuple[str, str]]:
-    """(page, block) of every transcript."""
-    return [
-        (page.name, block)
-        for page in PAGES
-        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    ]
+    """(page, block) of every transcript; those of a session are one."""
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        whole = ["".join(blocks)] if page.name in SESSIONS else blocks
+        found += [(page.name, block) for block in whole]
+    return found
 
 
 def lay_out(page: Path, folder: Path) -> None:
@@ -117,16 +119,15 @@ def rewrite(page: Path) -> None:
     import tempfile
 
     text = page.read_text()
-    for block in re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        with tempfile.TemporaryDirectory() as folder:
-            lay_out(page, Path(folder))
-            new = "".join(
-                f"$ {command}\n{expected}"
-                if "\n...\n" in f"\n{expected}"
-                else f"$ {command}\n{shown(command, Path(folder)).strip()}\n"
-                for command, expected in steps(block)
-            )
-        text = text.replace(block, new)
+    for name, block in transcripts():
+        if name == page.name:
+            with tempfile.TemporaryDirectory() as folder:
+                lay_out(page, Path(folder))
+                for command, expected in steps(block):
+                    output = shown(command, Path(folder))
+                    if "\n...\n" not in f"\n{expected}":
+                        old, new = (f"$ {command}\n{told.strip()}\n" for told in (expected, output))
+                        text = text.replace(old, new)
     page.write_text(text)
 
 

@@ -16,9 +16,9 @@ def latencies(looks: Sequence[Look], at: str) -> Section:
     head += [(f"{name} {which}", "s") for name in ("TTFT", "TPOT") for which in ("p50", "p95", "p99")]
     rows: list[tuple[Value, ...]] = []
     for look in looks:
-        ttft, tpot = summary(ttft_s(look.run)), summary(tpot_s(look.run))
+        ttft, tpot = summary(ttft_s(look.counted)), summary(tpot_s(look.counted))
         rows.append((look.name, ttft.p50, ttft.p95, ttft.p99, tpot.p50, tpot.p95, tpot.p99))
-    first = summary(ttft_s(looks[0].run))
+    first = summary(ttft_s(looks[0].counted))
     sentence = "No request was served."
     if first.p50 is not None and first.p95 is not None:
         sentence = (
@@ -35,7 +35,7 @@ def ttft_figure(looks: Sequence[Look]) -> Figure:
         question="How long do requests wait for their first token?",
         x_label="TTFT (s)",
         y_label="share of requests",
-        curves=tuple(_cdf(look, ttft_s(look.run)) for look in looks),
+        curves=tuple(_cdf(look, ttft_s(look.counted)) for look in looks),
         conclusion="The height at a time is the share of requests that had their first token by then: the "
         "line further to the left is faster. A long tail to the right is queueing or cold prompts. Rejected "
         "requests are not in it.",
@@ -50,7 +50,7 @@ def tpot_figure(looks: Sequence[Look]) -> Figure:
         question="How fast do tokens follow each other?",
         x_label="TPOT (s)",
         y_label="share of requests",
-        curves=tuple(_cdf(look, tpot_s(look.run)) for look in looks),
+        curves=tuple(_cdf(look, tpot_s(look.counted)) for look in looks),
         conclusion="Mean time between the tokens of an answer: it grows with the batch and with the prefill "
         "that is computed in between. Answers of one token have none and are not in it.",
         x_log=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agentctl.cluster import Cluster
@@ -25,12 +26,14 @@ class Look(NamedTuple):
     """One run.
 
     name     of what was run, as in other figures; `colour` its place in the palette
+    run      the whole of it; `counted`: what latencies and sources are of, perhaps without a warm-up
     sources  share of the prompt tokens from each of SOURCES, None: not known
     spots    document of hot_spots; `regret`: of sample_regret, None: not looked at
     """
 
     name: str
     run: Run
+    counted: Run
     sources: dict[str, float | None]
     spots: dict[str, Any]
     regret: dict[str, Any] | None = None
@@ -48,20 +51,24 @@ def look_at(
     regret: int = N_REGRET,
     colour: int = 0,
     is_strong: bool = False,
+    count: Callable[[Run], Run] = lambda run: run,
 ) -> Look:
     """`outcome` is of an observed run of `policy` on `cluster` with `seed`.
 
+    count   what of the run latencies and sources are of
     regret  requests whose engines are compared; 0: none. A policy in plain Python would take too long
     """
     run = outcome.run()
+    counted = count(run)
     compared = regret if is_compiled(policy.choose) else 0
     lost = sample_regret(outcome, cluster, policy, seed, None, compared) if compared else None
-    return Look(name, run, sources(run), hot_spots(outcome, cluster), lost, colour, is_strong)
+    spots = hot_spots(outcome, cluster)
+    return Look(name, run, counted, sources(counted), spots, lost, colour, is_strong)
 
 
 def document(look: Look) -> dict[str, Any]:
     """The numbers behind the figures of one run, beside its name."""
-    times = {of.__name__: summary(of(look.run))._asdict() for of in (ttft_s, tpot_s, e2e_s)}
+    times = {of.__name__: summary(of(look.counted))._asdict() for of in (ttft_s, tpot_s, e2e_s)}
     return {**times, "prompt_tokens_from": look.sources, "regret": look.regret, "hot_spots": look.spots}
 
 

@@ -9,7 +9,7 @@ from agentctl.inside import Look, look_at
 from agentctl.inside.look import N_REGRET
 from agentctl.recommend.decision import Decision
 from agentctl.recommend.scenario import Scenario
-from agentctl.recommend.search import Candidate, Ladder
+from agentctl.recommend.search import Candidate, Ladder, after_warm_up
 from agentctl.recommend.sections.names import Names
 from agentctl.recommend.sensitivity import finalists_of
 from agentctl.recommend.validity import operating_rung
@@ -49,7 +49,7 @@ def look_inside(
         regret = N_REGRET if is_first or row.is_current else 0
         look = look_at(
             names.name(candidate), outcome, candidate.cluster, candidate.policy, seed=seed, regret=regret,
-            colour=names.colour(candidate), is_strong=is_first,
+            colour=names.colour(candidate), is_strong=is_first, count=after_warm_up,
         )  # fmt: skip
         looks.append(look)
         outcomes.append(outcome)

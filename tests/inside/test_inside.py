@@ -58,7 +58,7 @@ def run():
 
 
 def looks(*runs):
-    return [Look(f"p{n}", run, sources(run), SPOTS, REGRET, n, n == 0) for n, run in enumerate(runs)]
+    return [Look(f"p{n}", run, run, sources(run), SPOTS, REGRET, n, n == 0) for n, run in enumerate(runs)]
 
 
 def test_prompt_tokens_come_from_a_cache_or_are_computed_again_or_new(run):

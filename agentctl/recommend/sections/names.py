@@ -20,7 +20,7 @@ class Names:
         self._chosen = decision.chosen.candidate if decision.chosen else None
 
     def name(self, candidate: Candidate) -> str:
-        size = f", {count(candidate.engines, 'engine')}" if self._several else ""
+        size = f" on {count(candidate.engines, 'engine')}" if self._several else ""
         return f"{candidate.title}{size}"
 
     def colour(self, candidate: Candidate) -> int:

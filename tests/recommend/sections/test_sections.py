@@ -98,7 +98,7 @@ def test_a_candidate_looks_the_same_wherever_it_is_drawn(decision):
 
 def test_the_size_is_said_where_there_are_several():
     decision = decided(*(found("smetric", n / 4, engines=n) for n in (4, 8)), found("round-robin", 0.5))
-    assert Names(decision).name(decision.rows[1].candidate) == "smetric, 8 engines"
+    assert Names(decision).name(decision.rows[1].candidate) == "smetric on 8 engines"
 
 
 def sensitivity(decision, cases):
