@@ -29,7 +29,8 @@ clean:
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet -c constraints.txt .
 	@echo "compiling the simulator, once for this version ..."
-	@.venv/bin/agentctl simulate sample_traces/weka_small.jsonl.gz --profile h100-qwen3-8b -q > /dev/null
+	@.venv/bin/agentctl simulate sample_traces/weka_small.jsonl.gz --profile h100-qwen3-8b --regret 1 -q \
+		> /dev/null
 	@touch $@
 
 .venv-test/installed: pyproject.toml constraints.txt

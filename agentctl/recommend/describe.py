@@ -339,7 +339,8 @@ def _measures(m: Measured) -> tuple[Value, ...]:
 def _validity(told: Told) -> Section:
     open_checks = [check for check in told.checks if check.status in ("WARN", "FAIL")]
     unknown = sum(check.status == "NOT EVALUATED" for check in told.checks)
-    sentence = f"{len(open_checks)} of {len(told.checks)} checks warn or fail, {unknown} were not evaluated."
+    was = "was" if unknown == 1 else "were"
+    sentence = f"{len(open_checks)} of {len(told.checks)} checks warn or fail, {unknown} {was} not evaluated."
     rows = tuple((check.id, check.question, check.status, check.finding) for check in told.checks)
     table = Table((("check", ""), ("question", ""), ("status", ""), ("finding", "")), rows)
     return Section("validity", "Can this trace carry the claim?", sentence, tables=(table,))

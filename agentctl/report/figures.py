@@ -20,7 +20,7 @@ GAP = 0.26  # of a panel's height, above it: its name stands there
 NAME_WIDTH, TITLE_WIDTH, PANEL_WIDTH = 18, 34, 38  # characters of a line, so that a phone can show it
 SPREAD = 0.6  # of a category, which the points at it take
 FEW_DECADES = 3
-MOST_ROW_NAMES = 8
+MOST_ROW_NAMES, MOST_COUNTS = 8, 8
 HEAT = [[0.0, "#f3f6fa"], [0.15, "#cfe0f3"], [0.4, "#7db0e2"], [0.7, "#1f6fc4"], [1.0, "#0a2f5f"]]
 
 
@@ -56,7 +56,7 @@ def _traces(figure: Figure) -> Iterator[dict[str, Any]]:
     placed = [(curve, entries.index(curve.name)) for curve in figure.curves]
     for curve, entry in placed:
         if curve.low and curve.shape in ("line", "step"):
-            yield from _band(curve, entry)
+            yield from _band(curve, entry, alone=bool(figure.panels))
     for curve, entry in placed:
         yield _categorical(curve, entry, len(entries)) if figure.categories else _trace(curve, entry)
     yield from (_heat(heat, len(entries)) for heat in figure.heats)
@@ -89,14 +89,15 @@ def _categorical(curve: Curve, entry: int, entries: int) -> dict[str, Any]:
     return {**trace, "type": "scatter", "mode": "markers", "marker": marker, **errors}
 
 
-def _band(curve: Curve, entry: int) -> Iterator[dict[str, Any]]:
-    """The lower edge, and the upper one filled down to it."""
+def _band(curve: Curve, entry: int, alone: bool) -> Iterator[dict[str, Any]]:
+    """The lower edge, and the upper one filled down to it. alone: no other band lies over it."""
     known = [place for place, ends in enumerate(zip(curve.low, curve.high, strict=True)) if None not in ends]
     for edge, fill in ((curve.low, "none"), (curve.high, "tonexty")):
         yield {
             **_head(curve, entry), "type": "scatter", "mode": "lines", "hoverinfo": "skip", "fill": fill,
             "x": [curve.x[place] for place in known], "y": [edge[place] for place in known],
-            "fillcolor": faint(stroke(curve, entry).colour), "line": {"width": 0, "shape": _steps(curve)},
+            "fillcolor": faint(stroke(curve, entry).colour, 0.22 if alone else 0.1),
+            "line": {"width": 0, "shape": _steps(curve)},
         }  # fmt: skip
 
 
@@ -179,6 +180,10 @@ def _x_axis(figure: Figure, anchor: str) -> dict[str, Any]:
     axis = {**_axis(), "title": title, "anchor": anchor, "hoverformat": ",.3~r"}
     if figure.x_log:
         axis |= {"type": "log", "exponentformat": "SI", **_log_ticks(figure)}
+    if figure.x_unit == "count":
+        whole = sorted({round(x) for curve in figure.curves for x in curve.x})
+        axis |= {"tickformat": "d", "hoverformat": "d"}
+        axis |= {"tickvals": whole} if len(whole) <= MOST_COUNTS else {}
     if figure.x_unit == "ratio":
         axis |= {"tickformat": ".0%", "hoverformat": ".1%"}
         if any(curve.shape == "stack" for curve in figure.curves):

@@ -146,7 +146,7 @@ def _table(table: Table) -> str:
         cells = []
         for place, (value, style, text) in enumerate(zip(row, styles, is_text, strict=True)):
             written = _text(style.write(value))
-            is_wordy |= text and len(written) > NARROW
+            is_wordy |= text and place > 0 and len(written) > NARROW
             best = table.best.get(place) == number
             content = f"<b>{written}</b><i>{_text(table.best_is)}</i>" if best else written
             label = f' data-label="{_text(names[place])}"'

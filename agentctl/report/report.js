@@ -3,7 +3,8 @@
 
 const number = new Intl.NumberFormat("en", {maximumSignificantDigits: 3});
 const percent = new Intl.NumberFormat("en", {style: "percent", maximumFractionDigits: 1});
-const show = (axis, value) => (axis?.hoverformat?.endsWith("%") ? percent : number).format(value);
+const show = (axis, value) => axis?.hoverformat === "d" ? String(Math.round(value))
+  : (axis?.hoverformat?.endsWith("%") ? percent : number).format(value);
 
 for (const figure of JSON.parse(document.getElementById("figures").textContent)) {
   const plot = document.getElementById(`figure-${figure.name}`);

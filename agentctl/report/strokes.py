@@ -33,10 +33,10 @@ def stroke(curve: Curve, position: int) -> Stroke:
     )
 
 
-def faint(colour: str) -> str:
+def faint(colour: str, strength: float) -> str:
     """Of a band: what lies under it stays readable."""
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.1)"
+    return f"rgba({red},{green},{blue},{strength})"
 
 
 def swatch(curve: Curve, position: int) -> str:

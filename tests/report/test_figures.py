@@ -72,3 +72,9 @@ def test_the_same_thing_looks_the_same_in_every_figure():
     one = Curve("smetric", (1.0,) * 20, (1.0,) * 20, colour=3)
     assert stroke(one, 0) == stroke(one, 5)
     assert stroke(one, 0).colour in swatch(one, 7)
+
+
+def test_an_axis_of_counts_has_whole_numbers_where_there_are_points():
+    points = Curve("a", (3.9, 5.1, 8.0), (1.0, 2.0, 3.0), "points")
+    axis = plotly_spec(figure(points, x_unit="count"))["layout"]["xaxis"]
+    assert axis["tickvals"] == [4, 5, 8]

@@ -161,3 +161,10 @@ def test_a_log_axis_is_labelled_in_full_numbers(x, ticks):
 
 def test_tags_in_the_name_of_a_curve_are_text_to_plotly():
     assert "<" not in plotly_spec(FIGURE)["data"][1]["name"]
+
+
+@pytest.mark.parametrize(("row", "shape"), [(("x" * 40, "b"), "scroll"), (("a", "x" * 40), "wordy")])
+def test_long_words_are_stacked_on_a_phone_but_long_names_are_not(row, shape):
+    table = Table((("policy", ""), ("finding", "")), (row,))
+    page = html_page("day", "agentctl x", (Section("verdict", "", "so", tables=(table,)),), ()).decode()
+    assert f'<div class="{shape}"' in page

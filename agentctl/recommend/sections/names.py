@@ -26,9 +26,9 @@ class Names:
     def colour(self, candidate: Candidate) -> int:
         return next((n for n, other in enumerate(self._shown) if other is candidate), MOST_LINES - 1)
 
-    def is_shown(self, candidate: Candidate) -> bool:
-        """It has a line of its own where there is not room for all."""
-        return any(candidate is other for other in self._shown)
+    def rank(self, candidate: Candidate) -> int:
+        """Who is drawn first where there is not room for all; those that are left out have the last rank."""
+        return next((n for n, other in enumerate(self._shown) if other is candidate), len(self._shown))
 
     def is_chosen(self, candidate: Candidate) -> bool:
         return candidate is self._chosen

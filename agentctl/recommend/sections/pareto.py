@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from agentctl.analyzers.words import count
 from agentctl.present import Curve, Figure, Section, Table, Unit, Value
@@ -12,6 +13,8 @@ from agentctl.recommend.sections.names import MOST_LINES, Names
 from agentctl.recommend.sections.varied import UNITS
 
 OTHERS = "others"
+SPREAD = 0.4  # of the gap between two sizes, which the points at a size take
+Point = tuple[Row, float, Range]
 SHOWN: dict[str, Unit] = {
     "per_min": "per_min", "tokens_per_s": "tokens_per_s", "per_s": "per_s", "s": "s", "count": "count",
 }  # fmt: skip
@@ -38,17 +41,19 @@ def _objectives(decision: Decision, names: Names, rate_per_min: float | None) ->
         rows.append((names.name(row.candidate), *told, row.in_pareto))
     x, y = wanted[:2]
     points = [(row, _of(row, x, scale[x]), _of(row, y, scale[y])) for row in decision.rows]
-    curves = _points([(row, a.value, b) for row, a, b in points if a and b], names)
+    by_size = OBJECTIVES[x].unit == "count"
+    curves = _points([(row, a.value, b) for row, a, b in points if a and b], names, by_size)
     n = len(decision.pareto)
     figure = Figure(
         name="pareto",
-        question=f"What does more {x} cost in {y}?",
+        question=f"How do {x} and {y} go together?",
         x_label=_label(x, rate_per_min),
         y_label=_label(y, rate_per_min),
         curves=curves,
+        x_unit="count" if by_size else "",
         conclusion=f"Better is {_way(x, 'to the right', 'to the left')} and {_way(y, 'up', 'down')}. Who is "
         "not in the Pareto set has another candidate that is as good in every objective and surely better "
-        "in one.",
+        "in one." + (" Points of one size stand beside each other." if by_size else ""),
     )
     sentence = (
         f"{count(n, 'candidate')} of {len(decision.rows)} can be bettered in no objective without a loss in "
@@ -76,6 +81,7 @@ def _sizes(decision: Decision, names: Names, rate_per_min: float | None) -> Sect
     figure = Figure(
         name="pareto",
         question="What does one more GPU bring?",
+        x_unit="count",
         x_label="GPUs",
         y_label=_label("peak-load", rate_per_min),
         curves=(*_points(points, names, by_policy=True), edge),
@@ -86,25 +92,32 @@ def _sizes(decision: Decision, names: Names, rate_per_min: float | None) -> Sect
     return Section("pareto", "What more engines bring", sentence, figures=(figure,))
 
 
-def _points(
-    points: Sequence[tuple[Row, float, Range]], names: Names, by_policy: bool = False
-) -> tuple[Curve, ...]:
+def _points(points: Sequence[Point], names: Names, by_policy: bool = False) -> tuple[Curve, ...]:
     """One entry of the legend per candidate, or per policy with all its sizes; the many are one entry."""
-    groups: dict[str, list[tuple[Row, float, Range]]] = {}
-    for point in points:
+    groups: dict[str, list[Point]] = {}
+    for point in sorted(points, key=lambda point: names.rank(point[0].candidate)):
         candidate = point[0].candidate
         name = candidate.title if by_policy else names.name(candidate)
-        groups.setdefault(name if names.is_shown(candidate) or by_policy else OTHERS, []).append(point)
-    for name in [name for name in groups if name != OTHERS][MOST_LINES - 1 :]:
-        groups.setdefault(OTHERS, []).extend(groups.pop(name))
-    return tuple(
-        Curve(
-            name, tuple(x for _, x, _ in group), tuple(y.value for _, _, y in group), "points",
-            tuple(y.low for _, _, y in group), tuple(y.high for _, _, y in group),
-            colour=place, is_strong=any(names.is_chosen(row.candidate) for row, _, _ in group),
-        )
-        for place, (name, group) in enumerate(groups.items())
-    )  # fmt: skip
+        room = name in groups or len(groups) < MOST_LINES - 1
+        groups.setdefault(name if room else OTHERS, []).append(point)
+    beside = _beside([x for _, x, _ in points], len(groups))
+    curves = []
+    for place, (name, unsorted) in enumerate(groups.items()):
+        group = sorted(unsorted, key=lambda point: point[1])
+        x, y = tuple(x + beside[place] for _, x, _ in group), tuple(y.value for _, _, y in group)
+        low, high = tuple(y.low for _, _, y in group), tuple(y.high for _, _, y in group)
+        strong = any(names.is_chosen(row.candidate) for row, _, _ in group)
+        curves.append(Curve(name, x, y, "points", low, high, colour=place, is_strong=strong))
+    return tuple(curves)
+
+
+def _beside(x: Sequence[float], groups: int) -> list[float]:
+    """Where whole numbers repeat, the points of a group stand a little beside those of others."""
+    places = sorted(set(x))
+    gaps = [right - left for left, right in pairwise(places)]
+    is_count = len(places) < len(x) and all(one.is_integer() for one in places)
+    width = SPREAD * min(gaps, default=1.0) if is_count else 0.0
+    return [width * ((place + 0.5) / groups - 0.5) for place in range(groups)]
 
 
 def _of(row: Row, objective: str, scale: float) -> Range | None:

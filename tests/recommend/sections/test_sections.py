@@ -152,7 +152,10 @@ def test_the_edge_of_the_sizes_leaves_out_a_size_that_brings_nothing():
     edge = section.figures[0].curves[-1]
     assert (edge.x, edge.y) == ((4.0, 16.0), (60.0, 120.0))
     points = section.figures[0].curves[0]
-    assert points.x == (4.0, 8.0, 16.0)
+    assert [round(x) for x in points.x] == [4, 8, 16]
+    others = section.figures[0].curves[1]
+    assert others.name == "round-robin"
+    assert others.x[0] != points.x[0]  # at the same size, beside each other
     assert all(low < y < high for low, y, high in zip(points.low, points.y, points.high, strict=True))
 
 
