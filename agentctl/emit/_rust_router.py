@@ -92,7 +92,7 @@ def apply_words(program: Program, version: str) -> tuple[str, ...]:
     return (
         "write the engines' addresses into engines.txt, one a line",
         f"pip install {program.name}=={version}, in an environment of its own",
-        "./start.sh",
+        "bash start.sh",
     )
 
 

@@ -202,7 +202,7 @@ def _needs(deployment: Deployment, events: bool, programs: bool) -> list[str]:
         found.append(f"--block-size {min(blocks)} in all engines, and their event ports open to the router")
     if programs:
         found.append(
-            f"PROGRAM_SCHEDULING=1 ./start.sh also pauses and resumes whole sessions by {PROGRAMS_FILE}, "
+            f"PROGRAM_SCHEDULING=1 bash start.sh also pauses and resumes whole sessions by {PROGRAMS_FILE}, "
             "with costs of this calibration: not simulated"
         )
     return found

@@ -54,6 +54,9 @@ class Engine(ThreadingHTTPServer):
         running = len(tokens) - len(waiting)
         return Load(time.monotonic(), running, len(waiting), sum(waiting), sum(tokens), USAGE * running)
 
+    def handle_error(self, *_: Any) -> None:
+        """A router that is stopped hangs up on what is held."""
+
     def release(self, name: str) -> None:
         self.held.pop(name)[0].set()
 

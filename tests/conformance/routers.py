@@ -85,11 +85,18 @@ def wait_until_ready(router: Running, engines: Sequence[Engine], polls: bool) ->
 
 def healthy(port: int) -> int:
     try:
-        connection = HTTPConnection("127.0.0.1", port, timeout=1)
-        connection.request("GET", "/readiness")
-        return int(json.loads(connection.getresponse().read())["healthy_workers"])
+        return int(told(port, "/readiness")["healthy_workers"])
     except (OSError, ValueError, KeyError):
         return 0
+
+
+def told(port: int, path: str) -> dict[str, Any]:
+    """What the router says of itself."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=1)
+    connection.request("GET", path)
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
 
 
 def free_port() -> int:

@@ -8,6 +8,7 @@ could make. The order of its registry is observed: it is another one in every pr
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from conformance.engines import Engine
 from conformance.ours import Ours
-from conformance.routers import Client, deployed, running, wait_until_ready, written
+from conformance.routers import Client, deployed, running, told, wait_until_ready, written
 
 from agentctl.policies.base import load_policy
 
@@ -174,3 +175,25 @@ class Run:
         while self.held:
             self.release(0)
         return [] if places == [0, 0, 0, 1, 2, 3] else [-1]
+
+
+def test_program_scheduling_knows_sessions_by_the_header_that_we_ask_for(tmp_path):
+    """Its default takes a field of the body alone; without programs it has no ranks to tell of."""
+    arrived: deque[tuple[int, str]] = deque()
+    engines = [Engine(number, arrived, "vllm") for number in range(2)]
+    emitted, _ = deployed("vllm-router:sticky_least_loaded", {}, 2)
+    script = written(dict(emitted.files), tmp_path, [engine.url for engine in engines])
+    try:
+        with running("vllm-router", script, PROGRAM_SCHEDULING="1") as router:
+            wait_until_ready(router, engines, polls=False)
+            client = Client(router.port, engines, arrived, emitted.headers)
+            engine = client.send("one", [1] * 40, session=5)
+            ranks = told(router.port, "/scheduling/diagnostics")["ranks"]
+            client.release("one", engine)
+    finally:
+        for one in engines:
+            one.close()
+    used = {rank["target_id"]: rank["router_estimated_used_tokens"] for rank in ranks}
+    assert used[engines[engine].url] > 0 and len(used) == 2
+    written_capacity = json.loads(emitted.files["program-scheduling.json"])["token_capacity_per_dp_rank"]
+    assert {rank["configured_token_capacity"] for rank in ranks} == {written_capacity}
