@@ -55,3 +55,12 @@ TABBED = """[...document.querySelectorAll("a[href], button, .plot, .scroll")].ma
   e.dataset.order = order;
   return String(order);
 })"""
+
+FAULTS = {"small": SMALL, "cut": OUTSIDE, "overlapping": OVERLAPPING, "pale": CONTRASTS}
+
+# Figures in which nothing is drawn.
+EMPTY = """[...document.querySelectorAll(".plot")].filter((plot) =>
+  ![...plot.querySelectorAll("path.js-line, path.point, .point > path, .hm image")].some((mark) => {
+    const box = mark.getBoundingClientRect();
+    return box.width + box.height > 0;
+  })).map((plot) => plot.id)"""
