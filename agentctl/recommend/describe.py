@@ -14,7 +14,7 @@ from agentctl.recommend.finals import Finals
 from agentctl.recommend.objectives import OBJECTIVES
 from agentctl.recommend.search import Candidate, Ladder, Measured
 from agentctl.recommend.sections.capacity import capacity
-from agentctl.recommend.sections.names import Names
+from agentctl.recommend.sections.names import Names, shown
 from agentctl.recommend.sections.pareto import pareto
 from agentctl.recommend.sections.varied import varied
 from agentctl.recommend.sensitivity import Sensitivity
@@ -22,6 +22,7 @@ from agentctl.recommend.validity import Check
 from agentctl.simulate import plain
 
 RECOMMEND_SCHEMA = "agentctl/recommend/1"
+MOST_ROWS = 20  # of a table; nobody reads more
 
 
 class Told(NamedTuple):
@@ -234,8 +235,9 @@ def _verdict(told: Told) -> Section:
         ("hit", "ratio"),
         ("verdict", ""),
     ]
+    listed, left = _listed(told.decision)
     rows: list[tuple[Value, ...]] = []
-    for row in told.decision.rows:
+    for row in listed:
         at = row.found.at.get(0)
         low, value, high = _shown(row)
         rows.append(
@@ -251,10 +253,17 @@ def _verdict(told: Told) -> Section:
                 "current" if row.is_current else row.verdict,
             )
         )
-    best = {} if told.decision.chosen is None else {0: told.decision.rows.index(told.decision.chosen)}
-    title = "Times and hits are at the trace's load"
+    best = {} if told.decision.chosen is None else {0: listed.index(told.decision.chosen)}
+    title = "Times and hits are at the trace's load" + (f"; {left} more in result.json" if left else "")
     table = Table(tuple(head), tuple(rows), title, best, best_is="recommended")
     return Section("verdict", "Verdict", told.statement, tables=(table,), warnings=_warnings(told))
+
+
+def _listed(decision: Decision) -> tuple[list[Row], int]:
+    """The candidates that the tables list, in the order in which they were asked for, and how many not."""
+    kept = {id(row) for row in shown(decision, MOST_ROWS)}
+    listed = [row for row in decision.rows if id(row) in kept]
+    return listed, len(decision.rows) - len(listed)
 
 
 def _warnings(told: Told) -> tuple[str, ...]:
@@ -322,7 +331,7 @@ def _why(told: Told) -> Section:
     )  # fmt: skip
     rows = tuple(
         (row.candidate.title, *_measures(row.found.at[rung]))
-        for row in told.decision.rows
+        for row in _listed(told.decision)[0]
         if row.candidate.engines == size and rung in row.found.at
     )
     title = f"At {words.load(told.ladder.load(rung), told.rate_per_min)}"

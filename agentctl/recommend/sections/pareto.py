@@ -13,6 +13,7 @@ from agentctl.recommend.sections.names import MOST_LINES, Names
 from agentctl.recommend.sections.varied import UNITS
 
 OTHERS = "others"
+MOST_ROWS = 20  # of the table: the Pareto set first
 SPREAD = 0.4  # of the gap between two sizes, which the points at a size take
 Point = tuple[Row, float, Range]
 SHOWN: dict[str, Unit] = {
@@ -35,7 +36,7 @@ def _objectives(decision: Decision, names: Names, rate_per_min: float | None) ->
     head += [(name, SHOWN.get(OBJECTIVES[name].unit, "")) for name in wanted]
     head += [("in the Pareto set", "")]
     rows: list[tuple[Value, ...]] = []
-    for row in decision.rows:
+    for row in sorted(decision.rows, key=lambda row: not row.in_pareto)[:MOST_ROWS]:
         values = (_of(row, name, scale[name]) for name in wanted)
         told = (value.value if value else None for value in values)
         rows.append((names.name(row.candidate), *told, row.in_pareto))

@@ -11,6 +11,7 @@ from agentctl.policies.base import load_policy
 from agentctl.profile import load_profile
 from agentctl.recommend.bands import Band
 from agentctl.recommend.decision import Range, decide
+from agentctl.recommend.describe import MOST_ROWS, Told, sections
 from agentctl.recommend.objectives import objectives_in
 from agentctl.recommend.search import Candidate, Found, Ladder, Measured
 from agentctl.recommend.sections.capacity import capacity
@@ -177,3 +178,14 @@ def test_many_points_share_an_entry_of_the_legend():
     names = [curve.name for curve in section.figures[0].curves]
     assert len(names) <= MOST_LINES + 1 and OTHERS in names
     assert sum(len(curve.x) for curve in section.figures[0].curves) == 13
+
+
+def test_a_table_of_very_many_candidates_lists_the_best_and_counts_the_others():
+    many = [found("smetric", 1 + n / 10, settings=(("max_num_seqs", n),)) for n in range(40)]
+    decision = decided(found("round-robin", 0.5), *many)
+    told = Told(decision, (), LADDER, SLOS, "round-robin", 60.0, "clear", "So.", ())
+    table = sections(told)[0].tables[0]
+    assert len(table.rows) == MOST_ROWS
+    assert table.title.endswith("21 more in result.json")
+    assert table.rows[0][0] == "round-robin"  # in the order in which they were asked for
+    assert table.rows[table.best[0]][0] == "smetric, max_num_seqs 39"
