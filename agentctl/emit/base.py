@@ -37,7 +37,7 @@ SCRAPED = ("waiting_requests", "running_requests", "kv_used_blocks", "kv_total_b
            "pending_prefill_tokens", "pending_prefill_pairs")  # fmt: skip
 # Uncached tokens are those that the index does not know.
 BY_INDEX = ("hit_tokens", "inflight_prefill_tokens", "unpublished_tokens", "pending_prefill_tokens",
-            "pending_prefill_pairs")  # fmt: skip
+            "pending_prefill_pairs", "host_hit_tokens", "global_hit_tokens")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from agentctl.policies.base import Policy
 NAME = "dynamo"
 VERSIONS = ("1.6.1",)
 FILE = "router-policy.yaml"
+HOST_CREDIT = 0.75  # of a block in an engine's KV tiers: what Dynamo gives host memory, as simulated
 TTL_S = 120.0  # of the approximate index, its default
 MODES = {  # formula -> --router-mode
     "round-robin": "round-robin",
@@ -194,8 +195,7 @@ def policy_file(deployment: Deployment) -> dict[str, Any]:
         "router_track_prefill_tokens": True,
         "router_track_output_blocks": False,
         "router_assume_kv_reuse": True,
-        "host_cache_hit_weight": 0.0,  # hits in slower tiers earned nothing in the simulation
-        "disk_cache_hit_weight": 0.0,
+        "host_cache_hit_weight": HOST_CREDIT,
     }
     if not precise:
         settings["router_ttl_secs"] = _own_index(deployment).ttl_s or TTL_S
