@@ -31,7 +31,10 @@ def recommend(
     ] = None,
     policies: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Routing policies to compare; default: five, one of each kind."),
+        typer.Option(
+            metavar="A,B:KEY=1,2",
+            help="Routing policies to compare, lists and ranges of parameters too; default: one of a kind.",
+        ),
     ] = None,
     vary: Annotated[
         list[str],

@@ -156,3 +156,29 @@ def test_a_profile_of_another_model_than_the_log_names_ends_with_2(agentctl, tmp
     assert done.code == 2
     assert "is of qwen3-8b, the log of llama-3.1-8b" in done.err
     assert "leave `model` out" in done.err
+
+
+def test_settings_and_parameters_are_grids_and_several_objectives_have_a_pareto_set(agentctl, weka):
+    done = agentctl(
+        "recommend", weka, "--profile", "h100-qwen3-8b", "--engines", "2", "--replicates", "2",
+        "--slo", "ttft < 2s + 62.5us*prompt_tokens @ 70%", "--no-sensitivity", "--json",
+        "--policies", "smetric:slack=1..2", "--vary", "max_num_seqs=8,256", "--current", "lmetric",
+        "--objective", "goodput,ttfet,tokens-per-joule",
+    )  # fmt: skip
+    document = json.loads(done.out)
+    rows = [(row["policy"], [one["value"] for one in row["settings"]]) for row in document["candidates"]]
+    assert rows == [
+        ("smetric:slack=1", [8]), ("smetric:slack=1", []), ("smetric:slack=2", [8]), ("smetric:slack=2", []),
+        ("lmetric", []),
+    ]  # fmt: skip
+    assert [row["is_current"] for row in document["candidates"]] == [False] * 4 + [True]
+    for row in document["candidates"]:
+        goodput, ttfet, energy = (
+            row["objectives"][name] for name in ("goodput", "ttfet", "tokens-per-joule")
+        )
+        assert goodput["interval"][0] < goodput["value"] < goodput["interval"][1]
+        assert ttfet["value"] > 0
+        assert energy["verdict"] == "NOT EVALUATED" and "power table" in energy["why_not"]
+    assert document["verdict"]["pareto"]
+    assert [one["name"] for one in document["objectives"]] == ["goodput", "ttfet", "tokens-per-joule"]
+    assert all(one["formula"] and one["operating_load"] and one["counts"] for one in document["objectives"])
