@@ -21,6 +21,7 @@ from agentctl.emit.base import (
     loaded,
     number,
     signals_of,
+    undeployed_signals,
     with_params_of,
 )
 from agentctl.errors import ConfigError
@@ -171,7 +172,15 @@ def index_of(deployment: Deployment) -> IndexParams:
     return IndexParams(**(deployment.cluster.router.index_params or {}))
 
 
-def tree_differences(deployment: Deployment, policy: Policy) -> list[str]:
+def signal_differences(deployment: Deployment, theirs: Policy, can: Mapping[str, Any]) -> list[str]:
+    """What was simulated of the router's knowledge and cannot be had; of another formula's nothing counts."""
+    if theirs.choose is not deployment.policy.choose:
+        return []
+    late = undeployed_signals(deployment.cluster.router, can, deployment.policy)
+    return [*late, *_tree_differences(deployment, deployment.policy)]
+
+
+def _tree_differences(deployment: Deployment, policy: Policy) -> list[str]:
     """What was simulated of the router's own tree and cannot be had."""
     if deployment.cluster.router.index != "approximate" or "index" not in signals_of(policy):
         return []

@@ -22,7 +22,7 @@ from agentctl.emit._rust_router import (
     own_flags,
     own_policy,
     router_files,
-    tree_differences,
+    signal_differences,
     tree_size,
     whole_seconds,
 )
@@ -36,7 +36,6 @@ from agentctl.emit.base import (
     fit_of,
     instead_of,
     none_for,
-    undeployed_signals,
 )
 from agentctl.policies.base import Policy
 
@@ -119,8 +118,7 @@ def emit(deployment: Deployment) -> Emitted:
         flags[POLL] = can["metrics_interval_s"] = whole_seconds(cluster.router.metrics_interval_s)
     differences = (
         *instead_of(simulated, theirs, NEAREST),
-        *undeployed_signals(cluster.router, can, simulated),
-        *tree_differences(deployment, simulated),
+        *signal_differences(deployment, theirs, can),
     )
     run = Command(PROGRAM, deployment.version, own.name, cluster.n_engines, flags, environment)
     return Emitted(

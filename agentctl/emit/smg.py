@@ -28,7 +28,7 @@ from agentctl.emit._rust_router import (
     own_flags,
     own_policy,
     router_files,
-    tree_differences,
+    signal_differences,
     tree_size,
     whole_seconds,
 )
@@ -42,7 +42,6 @@ from agentctl.emit.base import (
     fit_of,
     instead_of,
     none_for,
-    undeployed_signals,
 )
 from agentctl.policies.base import Policy
 
@@ -182,8 +181,7 @@ def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
     }
     if "hit_tokens" in simulated.sees:  # what engines report of their queues does not come from the index
         can |= {"index": "approximate", "index_delay_s": 0.0}
-    found += undeployed_signals(cluster.router, can, simulated)
-    found += tree_differences(deployment, simulated)
+    found += signal_differences(deployment, theirs, can)
     if "throughput" in theirs.params and _all_sglang(cluster):
         found.append(
             "waits are divided by the tokens/s that SGLang says to generate, by throughput where it says none"

@@ -28,7 +28,7 @@ from agentctl.emit._rust_router import (
     own_flags,
     own_policy,
     router_files,
-    tree_differences,
+    signal_differences,
     tree_size,
 )
 from agentctl.emit.base import (
@@ -40,8 +40,8 @@ from agentctl.emit.base import (
     counterpart_of,
     fit_of,
     instead_of,
+    lateness,
     none_for,
-    undeployed_signals,
 )
 from agentctl.emit.engine_costs import program_scheduling
 from agentctl.policies.base import Policy
@@ -150,7 +150,7 @@ def emit(deployment: Deployment) -> Emitted:
         flags |= {"--max-tree-size": size, "--eviction-interval-secs": EVICTION_S}
     programs = _programs(deployment, kind)
     optional = PROGRAMS if programs else ()
-    differences = tuple(_differences(deployment, theirs))
+    differences = tuple(_differences(deployment, theirs, kind))
     run = Command(
         PROGRAM, deployment.version, own.name, cluster.n_engines, flags, environment, events, optional
     )
@@ -178,23 +178,20 @@ def _programs(deployment: Deployment, kind: Value) -> dict[str, str]:
     return {PROGRAMS_FILE: json.dumps(document, indent=2, allow_nan=False) + "\n"}
 
 
-def _differences(deployment: Deployment, theirs: Policy) -> list[str]:
-    simulated, router = deployment.policy, deployment.cluster.router
-    kind = theirs.name.partition(":")[2]
+def _differences(deployment: Deployment, theirs: Policy, kind: Value) -> list[str]:
     can = {
         "index": "approximate" if kind == "cache_aware" else "precise",
         "metrics_interval_s": 0.0,
         "metrics_delay_s": 0.0,
     }
     return [
-        *instead_of(simulated, theirs, NEAREST),
-        *undeployed_signals(router, can, simulated),
-        *tree_differences(deployment, simulated),
+        *instead_of(deployment.policy, theirs, NEAREST),
+        *signal_differences(deployment, theirs, can),
     ]
 
 
 def _needs(deployment: Deployment, events: bool, programs: bool) -> list[str]:
-    found = gateway_needs(deployment)
+    found = [*gateway_needs(deployment), *lateness(deployment.cluster.router, deployment.policy)]
     blocks = {pool.block_tokens for pool in deployment.cluster.pools}
     if events:
         found.append("clients that stream: else a prompt's tokens count as under way until its answer ends")

@@ -188,6 +188,18 @@ def test_engines_of_sglang_report_tokens_to_smg_and_those_of_vllm_requests():
     assert found.fit == "nearest" and "report their queue in tokens" in " ".join(found.differences)
 
 
+def test_of_another_policy_the_signals_do_not_count():
+    (only,) = emitted("smetric", "smg").differences
+    assert only.startswith("smg:manual instead of smetric: a session stays")
+
+
+def test_a_bare_formula_is_deployed_as_the_routers_own_policy():
+    approximate = replace(CLUSTER, router=Router(index="approximate"))
+    same = emitted(("cache-aware", {"calm_of_equals": 1}), "vllm-router", cluster=approximate)
+    assert json.loads(same.files["router.json"])["policy"] == "vllm-router:cache_aware"
+    assert not any("index was simulated" in words for words in same.differences)
+
+
 def test_kv_aware_needs_events_and_the_engines_block_size():
     found = emitted("vllm-router:kv_aware")
     assert json.loads(found.files["router.json"])["flags"]["--kv-event-block-size"] == 16
