@@ -88,9 +88,13 @@ def kept_runs(folder: Path | None) -> Iterator[Runs]:
         known = {**_read(folder / RUNS_FILE), **_read(beside)}
         whole = b"".join(known.values())
         beside.write_bytes(whole)  # without a line that a kill cut in two
-        with beside.open("ab") as file:
-            yield Runs(file, known)
-        beside.unlink(missing_ok=True)
+        try:
+            with beside.open("ab") as file:
+                yield Runs(file, known)
+            beside.unlink(missing_ok=True)
+        finally:
+            if beside.exists() and not beside.stat().st_size:  # it ended before anything was measured
+                beside.unlink()
 
 
 def _read(path: Path) -> dict[str, bytes]:
