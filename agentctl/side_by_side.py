@@ -5,23 +5,27 @@ One run each says what would have happened, not which policy is better: `recomme
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agentctl import __version__
+from agentctl import __version__, inside
 from agentctl.analyzers.words import count
 from agentctl.errors import UsageError
 from agentctl.present import Section, Table, Value
 from agentctl.result import Progress, RunResult
-from agentctl.simulate import policy_of, simulate_policy
+from agentctl.simulate import look_at_policy, policy_of
 from agentctl.slo import parse_slos
 from agentctl.workload import compile_workload
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
+    from agentctl.policies.base import Policy
     from agentctl.trace import Trace
 
 SCHEMA = "agentctl/simulate-policies/1"
+MOST_DRAWN = 8  # more are told apart by nobody
 SHARED = ("agentctl_version", "trace", "cluster", "replay", "concurrency", "seed", "requests", "counts")
 
 
@@ -49,10 +53,12 @@ def run_side_by_side(
         if asked.count(what) > 1:
             raise UsageError(f"{policy.name} is asked for twice", place="--policy")
     workload = compile_workload(trace, replay=replay)
-    results = []
+    results, looks = [], []
     for done, policy in enumerate(chosen):
         step = _part_of(progress, done, len(chosen))
-        results.append(simulate_policy(workload, cluster, policy, objectives, concurrency, seed, step))
+        result, look = look_at_policy(workload, cluster, policy, objectives, concurrency, seed, step)
+        results.append(result)
+        looks.append(look._replace(name=_called(chosen, done), colour=done))
     runs = [result.document for result in results]
     document = {
         "schema": SCHEMA,
@@ -67,6 +73,10 @@ def run_side_by_side(
     )
     sections = (
         Section("policies", "What would have happened", sentence, tables=(_table(runs),)),
+        *(
+            replace(one, sentence="", is_detail=True)
+            for one in inside.sections(looks[:MOST_DRAWN], "one load")
+        ),
         Section(
             "assumptions",
             "What was assumed",
@@ -75,6 +85,15 @@ def run_side_by_side(
         ),
     )
     return RunResult(document, sections)
+
+
+def _called(chosen: Sequence[Policy], place: int) -> str:
+    """A policy's name; with its parameters where it is there with others, too."""
+    policy = chosen[place]
+    if sum(other.name == policy.name for other in chosen) == 1:
+        return policy.name
+    told = (f"{key} {value:g}" for key, value in policy.params.items() if not math.isnan(value))
+    return f"{policy.name} {', '.join(told)}"
 
 
 def _assumptions(results: Sequence[RunResult]) -> tuple[str, ...]:

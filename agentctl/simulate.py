@@ -91,6 +91,24 @@ def simulate_policy(
     regret: int = 0,
 ) -> RunResult:
     """`run_simulation` of a compiled workload under a loaded policy."""
+    return look_at_policy(
+        workload, cluster, chosen, objectives, concurrency, seed, progress, explain=explain, regret=regret
+    )[0]
+
+
+def look_at_policy(
+    workload: Workload,
+    cluster: Cluster,
+    chosen: Policy,
+    objectives: tuple[Slo, ...],
+    concurrency: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    *,
+    explain: Sequence[str] = (),
+    regret: int = 0,
+) -> tuple[RunResult, Look]:
+    """`simulate_policy`, and the run from inside."""
     explained = request_numbers(workload, explain)
     cluster, router = _settled(cluster, chosen)
     outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
@@ -132,7 +150,7 @@ def simulate_policy(
         replace(hot_spots_section(why["hot_spots"]), figures=(hot_figure([look]),) if run.done.any() else ()),
         _assumed(workload, cluster),
     )
-    return RunResult({**document, **why}, sections, outcome=outcome.table())
+    return RunResult({**document, **why}, sections, outcome=outcome.table()), look
 
 
 def policy_of(cluster: Cluster, name: str | None = None, params: Mapping[str, Any] | None = None) -> Policy:

@@ -6,6 +6,7 @@ from agentctl.cluster import cluster_of
 from agentctl.errors import UsageError
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.profile import load_profile
+from agentctl.report.terminal import render
 from agentctl.side_by_side import run_side_by_side
 from agentctl.simulate import run_simulation
 
@@ -37,3 +38,20 @@ def test_the_same_policy_with_other_parameters_is_another_run(trace):
     run_side_by_side(trace, CLUSTER, [("smetric", {"slack": 0.5}), ("smetric", {"slack": 2.0})])
     with pytest.raises(UsageError, match="smetric is asked for twice"):
         run_side_by_side(trace, CLUSTER, [("smetric", {}), ("lmetric", {}), ("smetric", {})])
+
+
+def test_figures_hold_the_runs_side_by_side_and_tell_variants_of_a_policy_apart(trace):
+    asked = [("smetric", {"slack": 0.5}), ("smetric", {"slack": 2.0}), ("round-robin", {})]
+    result = run_side_by_side(trace, CLUSTER, asked)
+    details = [section for section in result.sections if section.is_detail]
+    assert [section.name for section in details] == ["latency", "hits", "engines", "hot-spots"]
+    for section in details:
+        names = [row[0] for row in section.tables[0].rows]
+        assert len(set(names)) == 3 and names[2] == "round-robin"
+        assert "slack 0.5" in names[0] and "slack 2" in names[1]
+
+
+def test_on_a_terminal_the_table_is_the_answer(trace):
+    result = run_side_by_side(trace, CLUSTER, [("smetric", {}), ("round-robin", {})])
+    assert "Where prompt tokens" not in render(result.sections, terminal=True)
+    assert "Where prompt tokens" in render(result.sections, terminal=True, verbose=True)

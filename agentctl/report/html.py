@@ -103,7 +103,7 @@ def _summary(sections: Sequence[Section]) -> str:
     items = (
         f'<li><a href="#{_text(section.name)}">{_text(section.title)}</a> {_text(section.sentence)}</li>'
         for section in sections
-        if section.sentence
+        if section.sentence and not section.is_assumptions
     )
     return f'<ul class="summary">{"".join(items)}</ul>'
 

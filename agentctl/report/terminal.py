@@ -35,6 +35,9 @@ def render(sections: Sequence[Section], *, terminal: bool, verbose: bool = False
     console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False, emoji=False)
     left_out = 0
     for position, section in enumerate(sections):
+        if section.is_detail and not (section.sentence or verbose):
+            left_out += len(section.tables)
+            continue
         if position:
             console.print()
         left_out += _print_section(console, section, verbose or len(sections) == 1, verbose)
