@@ -33,7 +33,7 @@ class TierArgs:
 
 def connector(tier: KvTier, pool: Pool, found: TierArgs) -> dict[str, Any]:
     """The connector that comes nearest to a tier; what it does otherwise goes to `found`."""
-    _common_differences(tier, found)
+    _common(tier, found)
     if tier.use_if_faster:
         found.differences.append(
             f"tier {tier.name}: hits are always loaded, simulated only where that was faster"
@@ -91,7 +91,7 @@ def several(connectors: list[dict[str, Any]]) -> dict[str, Any]:
 
 def hicache(tier: KvTier, pool: Pool, found: TierArgs) -> None:
     """The second level is the host's memory, the third a store for all; the third needs the second."""
-    _common_differences(tier, found)
+    _common(tier, found)
     found.arguments["--enable-hierarchical-cache"] = None
     if tier.scope == "cluster":
         found.arguments |= {
@@ -112,7 +112,12 @@ def hicache(tier: KvTier, pool: Pool, found: TierArgs) -> None:
         )
 
 
-def _common_differences(tier: KvTier, found: TierArgs) -> None:
+def _common(tier: KvTier, found: TierArgs) -> None:
+    own = "" if tier.engine_read_bytes_per_s is None else f", {tier.engine_read_bytes_per_s / GB:g} an engine"
+    found.needs.append(
+        f"tier {tier.name}: reads at {tier.read_bytes_per_s / GB:g} GB/s{own} with {tier.latency_s * 1e3:g} ms a "
+        "load, as simulated: measure it"
+    )
     if tier.inclusion == "exclusive":
         found.differences.append(
             f"tier {tier.name}: what it holds stays in the GPU's pool too, simulated was not"

@@ -149,6 +149,7 @@ def test_a_store_of_the_cluster_and_two_tiers():
     found = args_of(tiers=(replace(TIER, name="store", scope="cluster"),))
     assert transfer(found)["kv_connector"] == "MooncakeStoreConnector"
     assert any("147.5 GB in all" in need for need in found.needs)
+    assert any("reads at 50 GB/s with 0 ms" in need for need in found.needs)
     both = args_of(tiers=(TIER, replace(TIER, name="store", scope="cluster")))
     inner = transfer(both)["kv_connector_extra_config"]["connectors"]
     assert [one["kv_connector"] for one in inner] == ["OffloadingConnector", "MooncakeStoreConnector"]
