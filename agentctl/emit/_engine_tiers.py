@@ -115,8 +115,8 @@ def hicache(tier: KvTier, pool: Pool, found: TierArgs) -> None:
 def _common(tier: KvTier, found: TierArgs) -> None:
     own = "" if tier.engine_read_bytes_per_s is None else f", {tier.engine_read_bytes_per_s / GB:g} an engine"
     found.needs.append(
-        f"tier {tier.name}: reads at {tier.read_bytes_per_s / GB:g} GB/s{own} with {tier.latency_s * 1e3:g} ms a "
-        "load, as simulated: measure it"
+        f"tier {tier.name}: reads at {tier.read_bytes_per_s / GB:g} GB/s{own} with "
+        f"{tier.latency_s * 1e3:g} ms a load, as simulated: measure it"
     )
     if tier.inclusion == "exclusive":
         found.differences.append(
