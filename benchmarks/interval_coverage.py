@@ -22,7 +22,8 @@ import numpy as np
 
 from agentctl.cluster import Cluster, parse_cluster
 from agentctl.policies._settings import settled
-from agentctl.recommend.decision import Range, decide
+from agentctl.recommend.decision import decide
+from agentctl.recommend.pairs import Range
 from agentctl.recommend.parallel import in_order, n_workers
 from agentctl.recommend.scenario import Scenario, workload_in
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder, Measured, measured

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agentctl.recommend.decision import Range, Row
+from agentctl.recommend.decision import Row
+from agentctl.recommend.pairs import Range
 from agentctl.recommend.scenario import Scenario
 from agentctl.recommend.search import Candidate, Ladder, Measured
 from agentctl.recommend.statistics import estimate

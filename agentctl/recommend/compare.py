@@ -17,12 +17,13 @@ from agentctl.profile import Profile
 from agentctl.recommend import describe, words
 from agentctl.recommend.bands import bands
 from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
-from agentctl.recommend.decision import INDIFFERENCE, Decision, decide
+from agentctl.recommend.decision import Decision, decide
 from agentctl.recommend.deployable import Asked, asked_for, check_trace_fits, deployable, deployment_of
 from agentctl.recommend.deployment import Facts, Made, hand_over
 from agentctl.recommend.finals import look_inside
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
+from agentctl.recommend.pairs import INDIFFERENCE
 from agentctl.recommend.parallel import in_order, n_workers
 from agentctl.recommend.reach import check_reachable
 from agentctl.recommend.runs import RUNS_FILE, Runs, candidate_digest, key_of, study_digest

@@ -9,23 +9,21 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentctl.recommend.objectives import OBJECTIVES, Objective
+from agentctl.recommend.pairs import (
+    Range,
+    compare,
+    estimate_of,
+    is_open,
+    is_surely_better,
+    peak_of,
+    side_of,
+    values_of,
+)
 from agentctl.recommend.search import Candidate, Found, Ladder
 from agentctl.recommend.statistics import ALPHA, Estimate, estimate, holm
 
 Verdict = Literal["BETTER", "NOT DISTINGUISHABLE", "WORSE", "NOT EVALUATED"]
-INDIFFERENCE = 0.02  # of the best: a difference that nobody would change a configuration for
 PEAK_LOAD = OBJECTIVES["peak-load"]
-
-
-class Range(NamedTuple):
-    """A value, or a difference of two, with its 95 % interval. Loads are multiples of the trace's load.
-
-    None: unknown, or open because a peak was above every load that was tried.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 class Scored(NamedTuple):
@@ -149,8 +147,8 @@ def decide(
         rows.append(
             Row(
                 found=f,
-                peak=_peak(f),
-                side=_side(f),
+                peak=peak_of(f),
+                side=side_of(f),
                 difference=_difference(f, b, pair) if b and pair else None,
                 p=p,
                 verdict=_verdict(pair, p) if deciding is PEAK_LOAD else by_objective[first.name].verdict,
@@ -175,55 +173,6 @@ def _deciding(first: Objective) -> Objective:
 def _no_value(eligible: Sequence[Found], first: Objective) -> str | None:
     reasons = [first.missing(f.candidate) for f in eligible]
     return reasons[0] if reasons and all(reasons) else None
-
-
-def _side(f: Found) -> str:
-    sides = {peak.side for peak in (f.peak, *f.replicates) if peak}
-    return sides.pop() if len(sides) == 1 else ""
-
-
-def _peak(f: Found) -> Range | None:
-    if f.peak is None:
-        return None
-    found = estimate([peak.load for peak in f.replicates], f.peak.load)
-    low = None if found.low is None else max(found.low, 0.0)
-    return Range(found.value, low, None if _open(f) else found.high)
-
-
-def _open(f: Found) -> bool:
-    return any(peak.side == "above" for peak in (f.peak, *f.replicates) if peak)
-
-
-class Values(NamedTuple):
-    """An objective on the trace itself and on every replicate; None: not defined there."""
-
-    whole: float | None
-    replicates: list[float | None]
-
-
-def values_of(f: Found, objective: Objective, ladder: Ladder) -> Values:
-    if objective.missing(f.candidate) is not None or f.peak is None:
-        return Values(None, [])
-    runs = f.at_replicates or [{}] * len(f.replicates)  # an objective of the peak alone needs none
-    of_replicates = zip(f.replicates, runs, strict=True)
-    return Values(
-        objective.value(f.candidate, f.peak, f.at, ladder),
-        [objective.value(f.candidate, peak, at, ladder) for peak, at in of_replicates],
-    )
-
-
-def compare(a: Found, b: Found | None, objective: Objective, ladder: Ladder) -> Estimate | None:
-    """How much better `a` is than `b` (above 0: better), paired by replicate, over those that both have."""
-    if b is None or a.peak is None or b.peak is None:
-        return None
-    if not objective.at_trace and _side(a) == _side(b) != "":  # beyond the ladder on the same side
-        return Estimate(0.0, None, None, 1.0 if len(a.replicates) > 1 else None)
-    mine, theirs = values_of(a, objective, ladder), values_of(b, objective, ladder)
-    if mine.whole is None or theirs.whole is None:
-        return None
-    pairs = zip(mine.replicates, theirs.replicates, strict=False)
-    known = [objective.sign * (x - y) for x, y in pairs if x is not None and y is not None]
-    return estimate(known, objective.sign * (mine.whole - theirs.whole))
 
 
 def _against(
@@ -262,9 +211,9 @@ def _scored(
 
 
 def _difference(a: Found, b: Found, pair: Estimate) -> Range | None:
-    if _side(a) == _side(b) != "":
+    if side_of(a) == side_of(b) != "":
         return None
-    return Range(pair.value, None if _open(b) else pair.low, None if _open(a) else pair.high)
+    return Range(pair.value, None if is_open(b) else pair.low, None if is_open(a) else pair.high)
 
 
 def _holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -289,7 +238,7 @@ def _tied_with_best(
     eligible = _eligible(found, first)
     if not eligible:
         return None, []
-    best = max(eligible, key=lambda f: _estimate_of(f, deciding, ladder))
+    best = max(eligible, key=lambda f: estimate_of(f, deciding, ladder))
     others = [f for f in eligible if f is not best]
     pairs = [compare(f, best, deciding, ladder) for f in others]
     adjusted = _holm([pair.p if pair else None for pair in pairs])
@@ -307,49 +256,18 @@ def _eligible(found: Sequence[Found], first: Objective) -> Sequence[Found]:
     return [f for f in sure if f.candidate.n_gpus == fewest] or found
 
 
-def _estimate_of(f: Found, objective: Objective, ladder: Ladder) -> float:
-    """The estimate; above: better. Without a value the worst."""
-    whole = values_of(f, objective, ladder).whole
-    return -math.inf if whole is None else objective.sign * whole
-
-
 def _pareto(found: Sequence[Found], objectives: Sequence[Objective], ladder: Ladder) -> list[Found]:
     """Those that nobody dominates: as good by the estimates in every objective, and surely better in one."""
 
     def dominated(f: Found) -> bool:
         return any(
             other is not f
-            and all(_estimate_of(other, one, ladder) >= _estimate_of(f, one, ladder) for one in objectives)
-            and any(_surely(compare(other, f, one, ladder)) for one in objectives)
+            and all(estimate_of(other, one, ladder) >= estimate_of(f, one, ladder) for one in objectives)
+            and any(is_surely_better(compare(other, f, one, ladder)) for one in objectives)
             for other in found
         )
 
     return [f for f in found if not dominated(f)]
-
-
-def _surely(pair: Estimate | None) -> bool:
-    return pair is not None and pair.p is not None and pair.p < ALPHA and pair.value > 0
-
-
-def surely_worse(found: Sequence[Found], objectives: Sequence[Objective], ladder: Ladder) -> list[bool]:
-    """Who may drop out: in every objective worse than one and the same leader by more than the indifference
-    zone, with 95 % confidence for all who are left together.
-
-    In the manner of Kim and Nelson's elimination, but with the spread of the replicates themselves and not of
-    their mean: a resample errs about the trace as the trace about its source, and more of them do not help.
-    """
-    leaders = [max(found, key=lambda f: _estimate_of(f, one, ladder)) for one in objectives] if found else []
-    level = ALPHA / max(len(found) - 1, 1)
-
-    def worse_than(f: Found, leader: Found) -> bool:
-        for one in objectives:
-            pair = compare(leader, f, one, ladder)
-            zone = INDIFFERENCE * abs(_estimate_of(leader, one, ladder))
-            if pair is None or pair.beyond(level) <= zone:
-                return False
-        return True
-
-    return [any(worse_than(f, leader) for leader in leaders if leader is not f) for f in found]
 
 
 def _holds_on_trace(f: Found) -> bool:
@@ -359,7 +277,7 @@ def _holds_on_trace(f: Found) -> bool:
 
 def _holds_at_trace_load(f: Found) -> bool:
     """Also at the lower end of the peak's interval."""
-    peak = _peak(f)
+    peak = peak_of(f)
     return _holds_on_trace(f) and peak is not None and (peak.low is None or peak.low >= 1.0)
 
 

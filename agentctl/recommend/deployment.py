@@ -16,9 +16,10 @@ from agentctl.emit.deploy import deploy_files
 from agentctl.errors import ConfigError
 from agentctl.policies.base import Policy
 from agentctl.present import Section, Table, Value
-from agentctl.recommend.decision import Decision, Range, Row, compare
+from agentctl.recommend.decision import Decision, Row
 from agentctl.recommend.deployable import Asked, Deployable, deployment_of
 from agentctl.recommend.objectives import OBJECTIVES
+from agentctl.recommend.pairs import Range, compare
 from agentctl.recommend.search import Candidate, Found, Ladder, Measured
 from agentctl.sim.outcome import Outcome
 from agentctl.workload import Workload

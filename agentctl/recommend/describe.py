@@ -9,9 +9,10 @@ from agentctl import inside
 from agentctl.present import Section, Table, Unit, Value
 from agentctl.recommend import words
 from agentctl.recommend.bands import Band
-from agentctl.recommend.decision import Decision, Range, Row, Scored
+from agentctl.recommend.decision import Decision, Row, Scored
 from agentctl.recommend.finals import Finals
 from agentctl.recommend.objectives import OBJECTIVES
+from agentctl.recommend.pairs import Range
 from agentctl.recommend.search import Candidate, Ladder, Measured
 from agentctl.recommend.sections.capacity import capacity
 from agentctl.recommend.sections.names import Names, shown

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agentctl.recommend.decision import Decision, Row, compare, values_of
+from agentctl.recommend.decision import Decision, Row
 from agentctl.recommend.objectives import Objective
+from agentctl.recommend.pairs import compare, values_of
 from agentctl.recommend.scenario import Scenario, covariance_of
 from agentctl.recommend.search import Candidate, Found, Ladder
 from agentctl.recommend.study import Task, Work, nearest_rung

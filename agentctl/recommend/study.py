@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agentctl.recommend.decision import surely_worse
 from agentctl.recommend.objectives import OBJECTIVES, Objective
+from agentctl.recommend.pairs import surely_worse
 from agentctl.recommend.parallel import in_order
 from agentctl.recommend.scenario import Scenario
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Found, Ladder, Measured, search

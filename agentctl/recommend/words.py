@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agentctl.analyzers.words import count, number, percent, seconds
-from agentctl.recommend.decision import Decision, Range, Row
+from agentctl.recommend.decision import Decision, Row
+from agentctl.recommend.pairs import Range
 from agentctl.recommend.search import Measured
 from agentctl.recommend.sensitivity import Sensitivity
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from agentctl.analyzers.words import count
 from agentctl.present import Curve, Figure, Section, Table, Unit, Value
-from agentctl.recommend.decision import Decision, Range, Row
+from agentctl.recommend.decision import Decision, Row
 from agentctl.recommend.objectives import OBJECTIVES
+from agentctl.recommend.pairs import Range
 from agentctl.recommend.sections.names import MOST_LINES, Names
 from agentctl.recommend.sections.varied import UNITS
 

@@ -10,9 +10,10 @@ from agentctl.cluster import cluster_of
 from agentctl.policies.base import load_policy
 from agentctl.profile import load_profile
 from agentctl.recommend.bands import Band
-from agentctl.recommend.decision import Range, decide
+from agentctl.recommend.decision import decide
 from agentctl.recommend.describe import MOST_ROWS, Told, sections
 from agentctl.recommend.objectives import objectives_in
+from agentctl.recommend.pairs import Range
 from agentctl.recommend.search import Candidate, Found, Ladder, Measured
 from agentctl.recommend.sections.capacity import capacity
 from agentctl.recommend.sections.names import MOST_LINES, Names, shown
