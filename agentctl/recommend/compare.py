@@ -15,7 +15,7 @@ from agentctl.policies.base import Policy
 from agentctl.present import Section
 from agentctl.profile import Profile
 from agentctl.recommend import describe, words
-from agentctl.recommend.bands import bands
+from agentctl.recommend.bands import MOST_REPLICATES, bands
 from agentctl.recommend.candidates import base_cluster, candidates_of, left_out_of, routers_in_words
 from agentctl.recommend.decision import Decision, decide
 from agentctl.recommend.deployable import Asked, asked_for, check_trace_fits, deployable, deployment_of
@@ -144,7 +144,8 @@ def recommend(
 
     _compile_all(candidates, workload)
     work = Work(measure, ladder, keep, progress, n_workers())
-    plan = Plan(replicates, wanted, reference, later=20 * min(len(candidates), 5) if sensitivity else 0)
+    later = (MOST_REPLICATES + 1 + (20 if sensitivity else 0)) * min(len(candidates), 5)
+    plan = Plan(replicates, wanted, reference, later=later)
     found = study(candidates, work, plan)
     decision = decide(found, reference, wanted, reference_only, ladder, deployed.may_be_chosen)
     tested = _back_test(trace, clusters, base if cluster else None, current)

@@ -19,7 +19,14 @@ PANEL_PX, CATEGORY_PX, MARGIN_PX, COLOUR_BAR_PX = 132, 38, 70, 46
 GAP = 0.26  # of a panel's height, above it: its name stands there
 NAME_WIDTH, TITLE_WIDTH, PANEL_WIDTH = 18, 34, 38  # characters of a line, so that a phone can show it
 SPREAD = 0.6  # of a category, which the points at it take
-FEW_DECADES = 3
+# What stands between powers of ten on an axis whose ends have this ratio at most.
+DIGITS: tuple[tuple[float, tuple[float, ...]], ...] = (
+    (10, (1, 1.5, 2, 3, 4, 5, 7)),
+    (50, (1, 2, 5)),
+    (1000, (1, 3)),
+    (math.inf, (1,)),
+)
+MOST_DECADES = 7
 MOST_ROW_NAMES, MOST_COUNTS = 8, 8
 HEAT = [[0.0, "#f3f6fa"], [0.15, "#cfe0f3"], [0.4, "#7db0e2"], [0.7, "#1f6fc4"], [1.0, "#0a2f5f"]]
 
@@ -244,14 +251,28 @@ def _mark_name(mark: Mark, x_log: bool) -> dict[str, Any]:
 
 
 def _log_ticks(figure: Figure) -> dict[str, Any]:
-    """Powers of ten; numbers between them where the axis spans only a few (plotly.js writes bare digits)."""
+    """Powers of ten, and numbers between them where the axis spans only a few: at most eight or so."""
     found = [value for curve in figure.curves for value in curve.x if value > 0]
-    if not found or math.log10(max(found) / min(found)) >= FEW_DECADES:
+    if not found:
         return {"dtick": 1}
-    digits = (1, 2, 5) if max(found) > 10 * min(found) else (1, 1.5, 2, 3, 4, 5, 7)
-    first, last = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
-    ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
-    return {"tickvals": [tick for tick in ticks if min(found) / 2 <= tick <= 2 * max(found)]}
+    least, most = min(found), max(found)
+    first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
+    digits, step = DIGITS[-1][1], 1 + (last - first) // MOST_DECADES
+    for span, some in DIGITS:
+        if most <= span * least:
+            digits = some
+            break
+    ticks = [digit * 10.0**power for power in range(first, last + 1, step) for digit in digits]
+    shown = [tick for tick in ticks if least / 2 <= tick <= 2 * most]
+    return {"tickvals": shown, "ticktext": [*map(_short, shown)]}
+
+
+def _short(value: float) -> str:
+    """1,000 and 100k: what several of stand beside each other on a phone."""
+    for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            return f"{value / unit:g}{letter}"
+    return f"{value:,g}" if value >= 1 else f"{value:.10f}".rstrip("0")
 
 
 def _numbers(values: Sequence[float]) -> list[float | None]:

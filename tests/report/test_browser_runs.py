@@ -8,8 +8,10 @@ from oracles.chromium import PROGRAM, browser
 from oracles.datasets import write_dataset
 from oracles.pages import EMPTY, FAULTS
 
+from agentctl.analyze import analyze_trace
 from agentctl.cli.reports import report_page
 from agentctl.cluster import parse_cluster
+from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.recommend import recommend
 from agentctl.simulate import run_simulation
 
@@ -103,3 +105,16 @@ def test_it_is_no_wider_than_the_window(opened):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_text_is(opened, fault):
     assert opened.run(FAULTS[fault]) == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_analysis_can_be_read_too(tab, tmp_path, width):
+    """Its axes span many decades."""
+    log = "sample_traces/weka_small.jsonl.gz"
+    analysis = analyze_trace(ingest([log], tmp_path / "small.trace", IngestOptions()).trace)
+    path = tmp_path / "analysis.html"
+    path.write_bytes(report_page({**analysis.document, "provenance": {"trace": "small"}}, analysis.sections))
+    tab.open(path, width)
+    assert tab.errors == []
+    assert tab.run(EMPTY) == []
+    assert {fault: tab.run(script) for fault, script in FAULTS.items()} == {fault: [] for fault in FAULTS}

@@ -150,7 +150,9 @@ def test_a_gap_in_a_curve_stays_a_gap():
     ("x", "ticks"),
     [
         ((0.3, 4.0), {"tickvals": [0.2, 0.5, 1.0, 2.0, 5.0]}),
-        ((10.0, 1e6), {"dtick": 1}),
+        ((10.0, 1e6), {"ticktext": ["10", "100", "1,000", "10k", "100k", "1M"]}),
+        ((1e-3, 2.0), {"ticktext": ["0.001", "0.01", "0.1", "1"]}),
+        ((1.0, 1e12), {"ticktext": ["1", "100", "10k", "1M", "100M", "10G", "1000G"]}),
     ],
 )
 def test_a_log_axis_is_labelled_in_full_numbers(x, ticks):
