@@ -77,7 +77,7 @@ def read_result(folder: Path) -> RunResult:
 class _Written(msgspec.Struct):
     """What a result.json has at least."""
 
-    schema: Annotated[str, msgspec.Meta(pattern=r"^agentctl/[a-z]+/1$")]
+    schema: Annotated[str, msgspec.Meta(pattern=r"^agentctl/[a-z-]+/1$")]
     sections: tuple[Section, ...]
     provenance: dict[str, Any] = {}
     exit_code: Annotated[int, msgspec.Meta(ge=0, le=3)] = 0

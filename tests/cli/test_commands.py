@@ -117,6 +117,13 @@ def test_simulate_leaves_a_run_that_can_be_rendered_again(agentctl, dataset, tmp
     assert (tmp_path / "again.html").read_bytes() == page
 
 
+def test_several_policies_leave_a_run_that_can_be_rendered_again(agentctl, dataset, tmp_path):
+    policies = ("--policy", "smetric", "--policy", "round-robin")
+    done = agentctl("simulate", dataset, *PROFILE, *policies, "-o", "run")
+    assert agentctl("report", "run", "--html", "again.html").out == done.out
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "run" / "report.html").read_bytes()
+
+
 def test_simulate_gives_the_same_bytes_for_the_same_seed(process, dataset, tmp_path):
     runs = [process("simulate", dataset, *PROFILE, "--seed", 3, "--json", "-o", f"run{n}") for n in (1, 2)]
     assert runs[0].out == runs[1].out

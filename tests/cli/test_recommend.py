@@ -48,6 +48,8 @@ def test_a_killed_comparison_goes_on_where_it_was_and_ends_with_the_same_bytes(
     known = re.search(r"^(\d+) runs are known from before$", done.err, re.MULTILINE)
     assert known and int(known[1]) > 10
     assert files(tmp_path / "again") == files(tmp_path / "whole")
+    assert agentctl("report", "again", "--html", "drawn.html").out == done.out  # without a run
+    assert (tmp_path / "drawn.html").read_bytes() == (tmp_path / "whole" / "report.html").read_bytes()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".again")]
 
 
