@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,17 @@ from agentctl.recommend.finals import look_inside
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.pairs import INDIFFERENCE
-from agentctl.recommend.parallel import in_order, n_workers
+from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.reach import check_reachable
-from agentctl.recommend.runs import RUNS_FILE, Runs, candidate_digest, key_of, study_digest
-from agentctl.recommend.scenario import Scenario, cluster_in, covariance_of, workload_in
-from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder, Measured, measured
+from agentctl.recommend.runs import RUNS_FILE, Runs
+from agentctl.recommend.scenario import Scenario, covariance_of
+from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder
 from agentctl.recommend.sensitivity import Sensitivity, families_of, finalists_of, vary
 from agentctl.recommend.study import Plan, Work, study
 from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, check_all
+from agentctl.recommend.world import World
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
-from agentctl.sim.outcome import Outcome
 from agentctl.simulate import assumptions, cluster_facts, current_policy, trace_facts
 from agentctl.slo import Slo, parse_slos
 from agentctl.trace import Trace
@@ -111,39 +111,9 @@ def recommend(
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
     runs = runs or Runs()
-
-    @lru_cache(maxsize=4)  # candidates of a scenario follow each other
-    def workload_at(scenario: Scenario, load: float) -> Workload:
-        return workload_in(scenario, workload, load, seed)
-
-    def simulated(candidate: Candidate, scenario: Scenario, rung: int, observed: bool = False) -> Outcome:
-        on = workload_at(_of_workload(scenario), ladder.load(rung))
-        true_cluster = cluster_in(scenario, candidate.cluster, seed)
-        return simulate(on, true_cluster, candidate.policy, seed=seed + scenario.ties, observed=observed)
-
-    common = study_digest(workload, objectives, seed)
-    digests = {id(candidate): candidate_digest(candidate) for candidate in candidates}
-
-    def key(candidate: Candidate, scenario: Scenario, rung: int) -> str:
-        return key_of(common, digests[id(candidate)], scenario, rung)
-
-    def measure(candidate: Candidate, scenario: Scenario, rung: int) -> Measured:
-        known = runs.get(key(candidate, scenario, rung))
-        return known or measured(simulated(candidate, scenario, rung).run(), objectives)
-
-    def keep(candidate: Candidate, scenario: Scenario, rung: int, found: Measured) -> None:
-        title = f"{candidate.title} on {candidate.engines}"
-        runs.add(key(candidate, scenario, rung), title, scenario, ladder.load(rung), found)
-
-    def at_trace_load(candidate: Candidate, replicates: Sequence[int]) -> list[Measured]:
-        scenarios = [Scenario(replicate) for replicate in replicates]
-        found = list(in_order(lambda one: measure(candidate, one, 0), scenarios, n_workers()))
-        for scenario, one in zip(scenarios, found, strict=True):
-            keep(candidate, scenario, 0, one)
-        return found
-
+    world = World(workload, candidates, objectives, ladder, seed, runs)
     _compile_all(candidates, workload)
-    work = Work(measure, ladder, keep, progress, n_workers())
+    work = Work(world.measure, ladder, world.keep, progress, n_workers())
     later = (MOST_REPLICATES + 1 + (20 if sensitivity else 0)) * min(len(candidates), 5)
     plan = Plan(replicates, wanted, reference, later=later)
     found = study(candidates, work, plan)
@@ -151,7 +121,7 @@ def recommend(
     tested = _back_test(trace, clusters, base if cluster else None, current)
     banded = bands(finalists_of(decision), work, decision.n_replicates)
     varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None
-    finals = look_inside(decision, partial(simulated, observed=True), ladder, seed, progress)
+    finals = look_inside(decision, partial(world.simulated, observed=True), ladder, seed, progress)
     acts = _deployed(decision, asked, workload)
     seen = Evidence(trace.meta, workload, decision, recorded, tested, ladder, finals.outcome, acts)
     checks = check_all(seen)
@@ -186,8 +156,8 @@ def recommend(
             decision=decision,
             workload=workload,
             ladder=ladder,
-            measure=at_trace_load,
-            outcome=lambda candidate: simulated(candidate, Scenario(), 0),
+            measure=partial(world.at_trace_load, workers=n_workers()),
+            outcome=lambda candidate: world.simulated(candidate, Scenario(), 0),
             today=_today(clusters, base if cluster else None, current),
             status=status,
             statement=told.statement,
@@ -230,11 +200,6 @@ def _with(made: Made | None, sections: tuple[Section, ...]) -> tuple[Section, ..
         return sections
     at = next((n for n, one in enumerate(sections) if one.name == "validity"), len(sections))
     return (*sections[:at], made.section, *sections[at:])
-
-
-def _of_workload(scenario: Scenario) -> Scenario:
-    """What of the scenario makes another workload."""
-    return Scenario(replicate=scenario.replicate, think=scenario.think, variant=scenario.variant)
 
 
 def check_model(trace: Trace, cluster: Cluster) -> None:
