@@ -30,160 +30,180 @@ from numpy.typing import NDArray
 from agentctl.sim.jit import kernel
 
 NONE = -1
-ACTIVE, FLOWING, MOST = 0, 1, 2  # places in `counts`
+
+LINK = np.dtype(
+    [
+        ("share", "f8"),  # of the tier that one engine's link passes, above 0, at most 1
+        ("at", "f8"),  # the instant that `left` is true for
+        ("level", "f8"),  # the share of a transfer whose engine's link is not full
+        ("due", "f8"),  # the next instant at which `advance` has something to do; infinite without transfers
+        ("n_active", "i8"), ("n_flowing", "i8"),  # transfers here; those of them past their latency
+        ("most", "i8"),  # flowing ones that one engine has
+    ],
+    align=True,
+)  # fmt: skip
+TRANSFER = np.dtype(
+    [
+        ("left", "f8"),  # work, seconds of the whole tier
+        ("due", "f8"),  # when its latency or its work ends, if nothing else changes
+        ("engine", "i4"), ("place", "i4"),  # in the list of active ones
+        ("active", "i4"),  # entry of this number of the list; of these the first n_active
+        ("flows", "?"),  # its latency has passed
+    ],
+    align=True,
+)  # fmt: skip
 
 
-class Link(NamedTuple):
-    """The way to one tier. A slot is a transfer that its user has a number for."""
+class Links(NamedTuple):
+    """The ways to tiers. A slot is a transfer that its user has a number for."""
 
-    share: float  # of the tier that one engine's link passes, above 0, at most 1
-    at: NDArray[np.float64]  # [1] the instant that `left` is true for
-    level: NDArray[np.float64]  # [1] the share of a transfer whose engine's link is not full
-    counts: NDArray[
-        np.int64
-    ]  # transfers here; those of them past their latency; the most that one engine has
-    active: NDArray[np.int64]  # [slot] the slots in use, in no order, are the first counts[ACTIVE]
-    place: NDArray[np.int64]  # [slot] where in `active`
-    engine: NDArray[np.int64]  # [slot]
-    flows: NDArray[np.bool_]  # [slot] its latency has passed
-    left: NDArray[np.float64]  # [slot] work left, seconds of the whole tier
-    due: NDArray[np.float64]  # [slot] when its latency or its work ends, if nothing else changes
-    of_engine: NDArray[np.int64]  # [engine] transfers that flow
-    with_count: NDArray[np.int64]  # [n] engines with n transfers that flow, n > 0
+    links: NDArray  # LINK [link]
+    transfers: NDArray  # TRANSFER [link, slot]
+    of_engine: NDArray[np.int64]  # [link, engine] transfers that flow
+    with_count: NDArray[np.int64]  # [link, n] engines with n transfers that flow, n > 0
 
 
-def make_link(n_slots: int, n_engines: int, share: float = 1.0) -> Link:
-    """A link without transfers, for at most `n_slots` at a time."""
-    return Link(
-        min(share, 1.0),
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros(3, np.int64),
-        np.zeros(n_slots, np.int64),
-        np.zeros(n_slots, np.int64),
-        np.zeros(n_slots, np.int64),
-        np.zeros(n_slots, np.bool_),
-        np.zeros(n_slots),
-        np.zeros(n_slots),
-        np.zeros(n_engines, np.int64),
-        np.zeros(n_slots + 1, np.int64),
+def make_links(shares: list[float], n_slots: int, n_engines: int) -> Links:
+    """Links without transfers, each for at most `n_slots` at a time. Untouched slots cost no memory."""
+    links = np.zeros(len(shares), LINK)
+    links["share"], links["due"] = np.minimum(shares, 1.0), np.inf
+    return Links(
+        links.view(np.recarray),
+        np.zeros((len(shares), n_slots), TRANSFER).view(np.recarray),
+        np.zeros((len(shares), n_engines), np.int64),
+        np.zeros((len(shares), n_slots + 1), np.int64),
     )
 
 
 @kernel
-def start(link, slot, engine, work, latency, now):
+def start(s, k, slot, engine, work, latency, now):
     """A transfer of `work` seconds begins in a free slot; what is due by `now` has been taken away before."""
-    n = link.counts[ACTIVE]
-    link.active[n], link.place[slot] = slot, n
-    link.counts[ACTIVE] = n + 1
-    link.engine[slot], link.left[slot], link.flows[slot] = engine, work, False
-    link.due[slot] = now + latency
+    link, one = s.links[k], s.transfers[k, slot]
+    n = link.n_active
+    s.transfers[k, n].active, one.place = slot, n
+    link.n_active = n + 1
+    one.engine, one.left, one.flows, one.due = engine, work, False, now + latency
     if latency == 0:
-        _join(link, slot, now)
+        _join(s, k, slot, now)
+    link.due = _next_due(s, k)
 
 
 @kernel
-def next_due(link):
-    """The next instant at which `advance` has something to do; infinity without transfers."""
-    slot = _first(link)
-    return math.inf if slot == NONE else link.due[slot]
-
-
-@kernel
-def advance(link, now):
+def advance(s, k, now):
     """Take away the first transfer that has ended by `now`: its slot, or NONE. To be called until NONE."""
-    slot = _first(link)
-    while slot != NONE and link.due[slot] <= now:
-        if link.flows[slot]:
-            _leave(link, slot)
+    link = s.links[k]
+    if link.due > now:
+        return NONE
+    slot = _first(s, k)
+    while slot != NONE and s.transfers[k, slot].due <= now:
+        if s.transfers[k, slot].flows:
+            _leave(s, k, slot)
+            link.due = _next_due(s, k)
             return slot
-        _join(link, slot, link.due[slot])
-        slot = _first(link)
+        _join(s, k, slot, s.transfers[k, slot].due)
+        slot = _first(s, k)
+    link.due = _next_due(s, k)
     return NONE
 
 
 @kernel
-def share_of(link, slot):
+def share_of(s, k, slot):
     """The share of the tier that a transfer has now."""
-    if not link.flows[slot]:
+    one, link = s.transfers[k, slot], s.links[k]
+    if not one.flows:
         return 0.0
-    return min(link.level[0], link.share / link.of_engine[link.engine[slot]])
+    return min(link.level, link.share / s.of_engine[k, one.engine])
 
 
 @kernel
-def _first(link):
-    first = NONE
-    for i in range(link.counts[ACTIVE]):
-        slot = link.active[i]
-        if first == NONE or (link.due[slot], slot) < (link.due[first], first):
-            first = slot
+def _next_due(s, k):
+    slot = _first(s, k)
+    return math.inf if slot == NONE else s.transfers[k, slot].due
+
+
+@kernel
+def _first(s, k):
+    """The one that is due first, by slot among equals."""
+    first, due = NONE, math.inf
+    for i in range(s.links[k].n_active):
+        slot = np.int64(s.transfers[k, i].active)
+        here = s.transfers[k, slot].due
+        if first == NONE or here < due or (here == due and slot < first):
+            first, due = slot, here
     return first
 
 
 @kernel
-def _join(link, slot, now):
+def _join(s, k, slot, now):
     """The latency of a transfer is over: it takes its share."""
-    _settle(link, now)
-    link.flows[slot] = True
-    link.counts[FLOWING] += 1
-    _count(link, link.engine[slot], 1)
-    _share_out(link)
+    _settle(s, k, now)
+    s.transfers[k, slot].flows = True
+    s.links[k].n_flowing += 1
+    _count(s, k, s.transfers[k, slot].engine, 1)
+    _share_out(s, k)
 
 
 @kernel
-def _leave(link, slot):
+def _leave(s, k, slot):
     """A transfer has ended at its due time: what it had is shared out among the others."""
-    _settle(link, link.due[slot])
-    n = link.counts[ACTIVE] - 1
-    last, hole = link.active[n], link.place[slot]
-    link.active[hole], link.place[last] = last, hole
-    link.counts[ACTIVE] = n
-    link.counts[FLOWING] -= 1
-    _count(link, link.engine[slot], -1)
-    _share_out(link)
+    link, one = s.links[k], s.transfers[k, slot]
+    _settle(s, k, one.due)
+    n = link.n_active - 1
+    last, hole = np.int64(s.transfers[k, n].active), np.int64(one.place)
+    s.transfers[k, hole].active, s.transfers[k, last].place = last, hole
+    link.n_active = n
+    link.n_flowing -= 1
+    _count(s, k, one.engine, -1)
+    _share_out(s, k)
 
 
 @kernel
-def _count(link, engine, change):
+def _count(s, k, engine, change):
     """An engine has one transfer more or less."""
-    before = link.of_engine[engine]
+    link = s.links[k]
+    before = s.of_engine[k, engine]
     if before > 0:
-        link.with_count[before] -= 1
+        s.with_count[k, before] -= 1
     after = before + change
-    link.of_engine[engine] = after
+    s.of_engine[k, engine] = after
     if after > 0:
-        link.with_count[after] += 1
-    link.counts[MOST] = max(link.counts[MOST], after)
-    while link.counts[MOST] > 0 and link.with_count[link.counts[MOST]] == 0:
-        link.counts[MOST] -= 1
+        s.with_count[k, after] += 1
+    link.most = max(link.most, after)
+    while link.most > 0 and s.with_count[k, link.most] == 0:
+        link.most -= 1
 
 
 @kernel
-def _settle(link, now):
+def _settle(s, k, now):
     """Do the work between the last change and `now`."""
-    passed = now - link.at[0]
-    for i in range(link.counts[ACTIVE]):
-        slot = link.active[i]
-        if link.flows[slot]:
-            link.left[slot] = max(link.left[slot] - share_of(link, slot) * passed, 0.0)
-    link.at[0] = now
+    link = s.links[k]
+    passed = now - link.at
+    if passed > 0:
+        for i in range(link.n_active):
+            slot = np.int64(s.transfers[k, i].active)
+            one = s.transfers[k, slot]
+            if one.flows:
+                one.left = max(one.left - share_of(s, k, slot) * passed, 0.0)
+    link.at = now
 
 
 @kernel
-def _share_out(link):
+def _share_out(s, k):
     """The level, and from it when each transfer would end.
 
     Engines with more transfers fill their links first. What the full links leave is divided among the others.
     """
-    capacity, transfers = 1.0, link.counts[FLOWING]
-    link.level[0] = capacity / transfers if transfers else 0.0
-    for n in range(link.counts[MOST], 0, -1):
-        if n * link.level[0] <= link.share:
+    link = s.links[k]
+    capacity, flowing = 1.0, link.n_flowing
+    link.level = capacity / flowing if flowing else 0.0
+    for n in range(link.most, 0, -1):
+        if n * link.level <= link.share:
             break
-        capacity -= link.with_count[n] * link.share
-        transfers -= n * link.with_count[n]
-        link.level[0] = capacity / transfers if transfers else math.inf
-    for i in range(link.counts[ACTIVE]):
-        slot = link.active[i]
-        if link.flows[slot]:
-            link.due[slot] = link.at[0] + link.left[slot] / share_of(link, slot)
+        capacity -= s.with_count[k, n] * link.share
+        flowing -= n * s.with_count[k, n]
+        link.level = capacity / flowing if flowing else math.inf
+    for i in range(link.n_active):
+        slot = np.int64(s.transfers[k, i].active)
+        one = s.transfers[k, slot]
+        if one.flows:
+            one.due = link.at + one.left / share_of(s, k, slot)

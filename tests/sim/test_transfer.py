@@ -14,11 +14,13 @@ from oracles.transfers import Link as Judge
 from oracles.transfers import fair_shares
 
 from agentctl.sim import transfer
-from agentctl.sim.transfer import NONE, make_link
+from agentctl.sim.transfer import NONE, make_links
 
-start, next_due, advance, share_of = map(
-    from_python, (transfer.start, transfer.next_due, transfer.advance, transfer.share_of)
-)
+start, advance, share_of = map(from_python, (transfer.start, transfer.advance, transfer.share_of))
+
+
+def next_due(links):
+    return links.links["due"][0]
 
 # (at s, engine, work in s, latency in s)
 Start = tuple[float, int, float, float]
@@ -26,16 +28,16 @@ Start = tuple[float, int, float, float]
 
 def ends(starts: list[Start], share: float = 1.0, n_engines: int = 8) -> list[float]:
     """When each transfer ends. At one instant what ends goes before what starts."""
-    link = make_link(len(starts), n_engines, share)
+    link = make_links([share], len(starts), n_engines)
     found = [math.nan] * len(starts)
     order = sorted(range(len(starts)), key=lambda i: (starts[i][0], i))
     while order or next_due(link) < math.inf:
         now = min(starts[order[0]][0] if order else math.inf, next_due(link))
-        while (slot := advance(link, now)) != NONE:
+        while (slot := advance(link, 0, now)) != NONE:
             found[slot] = now
         while order and starts[order[0]][0] == now:
             at, engine, work, latency = starts[order[0]]
-            start(link, order.pop(0), engine, work, latency, at)
+            start(link, 0, order.pop(0), engine, work, latency, at)
     return found
 
 
@@ -83,11 +85,11 @@ def test_nothing_to_move_ends_at_once():
 
 
 def test_ends_at_one_instant_come_by_slot():
-    link = make_link(3, 3)
+    link = make_links([1.0], 3, 3)
     for slot in (2, 0, 1):
-        start(link, slot, slot, 1.0, 0.0, 0.0)
-    assert [advance(link, next_due(link)) for _ in range(3)] == [0, 1, 2]
-    assert advance(link, 10.0) == NONE
+        start(link, 0, slot, slot, 1.0, 0.0, 0.0)
+    assert [advance(link, 0, next_due(link)) for _ in range(3)] == [0, 1, 2]
+    assert advance(link, 0, 10.0) == NONE
 
 
 sizes = st.one_of(st.floats(0.01, 10.0), st.sampled_from([0.0, 0.5, 1.0]))
@@ -108,10 +110,10 @@ def test_every_transfer_ends_when_progressive_filling_says(starts, share):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20), shares)
 def test_shares_are_fair_and_the_tier_idles_only_behind_full_links(engines, share):
-    link = make_link(len(engines), 6, share)
+    link = make_links([share], len(engines), 6)
     for slot, engine in enumerate(engines):
-        start(link, slot, engine, 1.0, 0.0, 0.0)
-    found = np.array([share_of(link, slot) for slot in range(len(engines))])
+        start(link, 0, slot, engine, 1.0, 0.0, 0.0)
+    found = np.array([share_of(link, 0, slot) for slot in range(len(engines))])
     assert found == pytest.approx([float(x) for x in fair_shares(engines, Fraction(share))], rel=1e-12)
     of_link = np.bincount(engines, found)
     assert found.sum() <= 1 + 1e-12 and of_link.max() <= share + 1e-12
