@@ -128,6 +128,7 @@ class KvTier:
     write_decode: bool = False
     use_if_faster: bool = True
     overlap: Literal["none", "async", "layerwise"] = "async"
+    layers: Positive | None = None  # of the model: a layer-wise load's first layer is waited for
 
 
 @dataclass(frozen=True)
@@ -232,8 +233,8 @@ def check_simulated(cluster: Cluster) -> None:
             "needs a metrics_interval_s above 0: metrics that are always fresh have no delay",
             place="[router] metrics_delay_s",
         )
-    if cluster.kv_tiers:
-        raise _not_simulated("a KV tier", "[[kv_tier]]")
+    if cluster.kv_tiers and any(pool.scheduler == "sglang" for pool in cluster.pools):
+        raise _not_simulated("a KV tier behind SGLang's scheduler", "[[kv_tier]]")
     if cluster.network is not None:
         raise _not_simulated("a network between pools", "[network]")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from agentctl.sim.jit import kernel
-from agentctl.sim.state import CLOCK, FREE_HOLD, LOST_HOLDS, N_HOLDS, NO_NEWS, NONE
+from agentctl.sim.state import CLOCK, FREE_HOLD, LOST_HOLDS, N_HOLDS, N_LOSSES, NO_NEWS, NONE
 
 # Slots and queues
 
@@ -100,15 +100,10 @@ def tell(s, e, line):
 @kernel
 def announce(s, e, now):
     """Bring the router's index of engine e up to what the engine holds, at once or after its delay."""
-    engine, router = s.engines[e], s.router[0]
+    engine = s.engines[e]
     line = engine.first_news
     while line != NONE:
-        if router.index_delay == 0:
-            s.known[line, e] = s.lines[line, e].held
-        elif router.n_late == s.late.size:
-            router.lost_late += 1
-        else:
-            _announce_late(s, e, line, now)
+        _announce_held(s, e, line, np.int64(s.lines[line, e].held), now)
         after = np.int64(s.lines[line, e].news)
         s.lines[line, e].news = NO_NEWS
         line = after
@@ -116,7 +111,18 @@ def announce(s, e, now):
 
 
 @kernel
-def _announce_late(s, e, line, at):
+def _announce_held(s, e, line, held, now):
+    router = s.router[0]
+    if router.index_delay == 0:
+        s.known[line, e] = held
+    elif router.n_late == s.late.size:
+        router.lost_late += 1
+    else:
+        _announce_late(s, e, line, held, now)
+
+
+@kernel
+def _announce_late(s, e, line, held, at):
     """In order of time: a run is settled after other engines have announced what they did since."""
     router, late = s.router[0], s.late
     place = router.first_late + router.n_late
@@ -126,7 +132,35 @@ def _announce_late(s, e, line, at):
         here.at, here.engine, here.line, here.held = before.at, before.engine, before.line, before.held
         place -= 1
     here = late[place % late.size]
-    here.at, here.engine, here.line, here.held = at, e, line, s.lines[line, e].held
+    here.at, here.engine, here.line, here.held = at, e, line, held
+
+
+@kernel
+def announce_loaded(s, e, r, named, now):
+    """The router's index hears of r's blocks from `named` on, which a load has brought. What the batch in
+    flight does to the same lines it hears at the batch's end: until then there may be a gap before them."""
+    job, before = s.jobs[r], np.int64(0)
+    for at in range(job.path_start, job.path_stop):
+        line, length = np.int64(s.path[at].line), np.int64(s.path[at].length)
+        low, high = max(named - before, 0), min(job.n_blocks - before, length)
+        if high <= 0:
+            break
+        if low < high:
+            known = _last_announced(s, e, line)
+            if low <= known < high:
+                _announce_held(s, e, line, high, now)
+        before += length
+
+
+@kernel
+def _last_announced(s, e, line):
+    """What the router's index has heard of the line, or is going to."""
+    router, late = s.router[0], s.late
+    for k in range(router.n_late - 1, -1, -1):
+        one = late[(router.first_late + k) % late.size]
+        if one.engine == e and one.line == line:
+            return np.int64(one.held)
+    return np.int64(s.known[line, e])
 
 
 # Taking free blocks
@@ -168,9 +202,23 @@ def _shrink(s, e, line):
         run = runs[e, y]
         held = max(held, run.high)
         y = run.sibling
-    if held != np.int64(s.lines[line, e].held):
+    before = np.int64(s.lines[line, e].held)
+    if held != before:
+        if s.losses.size:
+            _note_loss(s, line, held, before)
         s.lines[line, e].held = held
         tell(s, e, line)
+
+
+@kernel
+def _note_loss(s, line, low, high):
+    """Blocks whose last copy is gone, which a KV tier may want."""
+    n = s.counts[N_LOSSES]
+    if n == s.losses.size:
+        s.counts[LOST_HOLDS] += 1  # the run is void
+        return
+    s.counts[N_LOSSES] = n + 1
+    s.losses[n].line, s.losses[n].low, s.losses[n].high = line, low, high
 
 
 # Using what is there

@@ -35,6 +35,7 @@ class Rules(NamedTuple):
     settle  bring a run in flight to this instant
     ask     fill in what a request's gateway knows by itself
     note    a request was sent or has ended
+    move    apply the transfers of KV tiers that end now
     """
 
     start: Any
@@ -42,6 +43,7 @@ class Rules(NamedTuple):
     settle: Any
     ask: Any
     note: Any
+    move: Any
 
 
 def is_compiled(choose: Callable[..., int]) -> bool:
@@ -49,7 +51,22 @@ def is_compiled(choose: Callable[..., int]) -> bool:
 
 
 def replay(  # type: ignore[no-untyped-def]
-    state, due, requests, choose, my, start, finish, settle, ask, note, seed, until, stop_at, held, engine
+    state,
+    due,
+    requests,
+    choose,
+    my,
+    start,
+    finish,
+    settle,
+    ask,
+    note,
+    move,
+    seed,
+    until,
+    stop_at,
+    held,
+    engine,
 ):
     """Replay until everything has ended (-1), `until` requests have, STOP is set or request `stop_at` has to
     be placed (-2), or a choice is no engine: then (the request, that choice) is returned.
@@ -60,7 +77,7 @@ def replay(  # type: ignore[no-untyped-def]
     if held >= 0:
         send(s, arrivals, held, engine, finish, settle, ask, note)
     while s.counts[ENDED] < until and s.counts[STOP] == 0:
-        r = advance(s, arrivals, start, finish, settle, note)
+        r = advance(s, arrivals, start, finish, settle, note, move)
         if r < 0:
             return np.int64(-1), np.int64(0)
         if r == stop_at:
@@ -72,8 +89,8 @@ def replay(  # type: ignore[no-untyped-def]
     return np.int64(-2), np.int64(0)
 
 
-def next_request(s, arrivals, start, finish, settle, note):  # type: ignore[no-untyped-def]
-    return np.int64(advance(handle_of(s), handle_of(arrivals), start, finish, settle, note))
+def next_request(s, arrivals, start, finish, settle, note, move):  # type: ignore[no-untyped-def]
+    return np.int64(advance(handle_of(s), handle_of(arrivals), start, finish, settle, note, move))
 
 
 def view_of(s, arrivals, requests, r, seed, settle, ask):  # type: ignore[no-untyped-def]
@@ -123,7 +140,7 @@ def _loop(state: Any, arrivals: Any, requests: Any) -> Any:
     """The compiled loop for arguments of these types."""
     rule, chooser = _rule(state), types.FunctionType(_chooser(state, requests))
     signature = types.UniTuple(INTEGER, 2)(
-        state, arrivals, requests, chooser, FLOAT[::1], *[rule] * 5, *[INTEGER] * 5
+        state, arrivals, requests, chooser, FLOAT[::1], *[rule] * 6, *[INTEGER] * 5
     )
     return njit(signature, **IN_PLACE)(replay)
 
@@ -147,7 +164,7 @@ def _look(state: Any, arrivals: Any, requests: Any) -> Any:
 def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
     rule = _rule(state)
     return (
-        njit(INTEGER(state, arrivals, *[rule] * 4), **IN_PLACE)(next_request),
+        njit(INTEGER(state, arrivals, *[rule] * 5), **IN_PLACE)(next_request),
         _look(state, arrivals, requests),
         njit(types.void(state, arrivals, INTEGER, INTEGER, *[rule] * 4), **IN_PLACE)(send_request),
     )

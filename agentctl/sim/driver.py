@@ -12,7 +12,7 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated, own_index
 from agentctl.errors import AgentctlError, ConfigError, UsageError
-from agentctl.sim import keeping, scheduler, sglang
+from agentctl.sim import keeping, scheduler, sglang, tiered
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
@@ -86,6 +86,8 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
         preemptions=jobs["preemptions"].astype(np.int64),
         itl_max_s=np.where(done & (jobs["output"] > 1), jobs["itl_max"], np.nan),
     )
+    if cluster.kv_tiers:
+        _set_tier_hits(outcome, cluster, s)
     if observed:
         session, prompt = workload.requests.session, workload.requests.prompt_tokens
         outcome.samples = samples_of(s)
@@ -94,6 +96,16 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
         )
         outcome.copies = copies(content, outcome.done, outcome.engine)
     return outcome
+
+
+def _set_tier_hits(outcome: Outcome, cluster: Cluster, s: State) -> None:
+    """Tokens of tiers of one scope together; null where there is no such tier."""
+    hits = np.maximum(s.tier_hits, 0).astype(np.int64)
+    for scope, field in (("engine", "hit_host_tokens"), ("cluster", "hit_global_tokens")):
+        tiers = [t for t, tier in enumerate(cluster.kv_tiers) if tier.scope == scope]
+        if tiers:
+            setattr(outcome, field, hits[:, tiers].sum(axis=1))
+    outcome.transfer_s = s.loads["load_s"].copy()
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
     sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
     sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
     own = _own_index(workload, cluster, content)
-    s = make_state(make_limits(cluster), content, workload.requests, sight, own)
+    s = make_state(make_limits(cluster), content, workload.requests, sight, own, cluster)
     # one signature for all runs: arrays that are contiguous and writable
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
     world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster, s), policy, seed)
@@ -230,16 +242,16 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
 
     def go_on(until: int, stop_at: int = -1, held: int = -1, engine: int = 0) -> bool:
         if held >= 0:
-            send(s, arrivals, held, engine, *rules[1:])
+            send(s, arrivals, held, engine, *rules[1:5])
         while s.counts[ENDED] < until:
-            r = advance(s, arrivals, *rules[:3], rules.note)
+            r = advance(s, arrivals, *rules[:3], rules.note, rules.move)
             if r < 0:
                 return True
             if r == stop_at:
                 return False
             view = look(s, arrivals, requests, r, seed, rules.settle, rules.ask)
             answer = ask(policy, view, requests, r, s.engines.size)
-            send(s, arrivals, r, answer, *rules[1:])
+            send(s, arrivals, r, answer, *rules[1:5])
         return False
 
     return go_on
@@ -269,8 +281,11 @@ def no_engine(policy: Policy, r: int, answer: int, n_engines: int) -> ConfigErro
 def rules_of(cluster: Cluster, s: State) -> Rules:
     """How the engines of this cluster work, all with one scheduler, and its gateways."""
     module = sglang if cluster.pools[0].scheduler == "sglang" else scheduler
+    start, finish, move = module.start, module.finish, keeping.nothing
+    if cluster.kv_tiers:
+        start, finish, move = tiered.start, tiered.finish, tiered.move
     kept = (keeping.ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
-    return Rules(module.start, module.finish, module.settle, *kept)
+    return Rules(start, finish, module.settle, *kept, move)
 
 
 def common_block(cluster: Cluster) -> int:

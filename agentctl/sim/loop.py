@@ -26,7 +26,7 @@ from agentctl.sim.steps import cut
 
 
 @kernel
-def advance(s, arrivals, start, finish, settle, note):
+def advance(s, arrivals, start, finish, settle, note, move):
     """Go on to the next request that must be routed; returns it, or -1 when everything has ended."""
     while True:
         while next_time(arrivals) == arrivals.now[0]:
@@ -34,7 +34,7 @@ def advance(s, arrivals, start, finish, settle, note):
             if _receive(s, arrivals, r):
                 return r
         _start_idle(s, arrivals.now[0], start)
-        now = next_time(arrivals)
+        now = min(next_time(arrivals), s.moving[0])
         for e in range(s.engines.size):
             now = min(now, s.ends_at[e])
         if now == math.inf:
@@ -44,6 +44,8 @@ def advance(s, arrivals, start, finish, settle, note):
         if s.router[0].interval > 0:
             publish(s, now, settle)
         arrivals.now[0] = now
+        if s.moving[0] <= now:
+            move(s, 0, now)
         _finish_batches(s, arrivals, now, finish, note)
         if s.sampling[0].due == now:
             sample(s, now, True, settle)

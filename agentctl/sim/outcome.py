@@ -36,6 +36,11 @@ class Outcome:
     computed_prefill_tokens: I64  # recompute after a preemption included
     preemptions: I64
     itl_max_s: F64  # longest gap between two of its output tokens
+    # with KV tiers only: tokens found at first admission in tiers of its engine, in those of the cluster; and
+    # seconds from the start of its loads to their end
+    hit_host_tokens: I64 | None = None
+    hit_global_tokens: I64 | None = None
+    transfer_s: F64 | None = None
     # what costs extra and only a run that is observed has
     session_tokens: I64 | None = None  # of the prompt, that an earlier request of its session had
     copies: float | None = None  # engines that had a block of content, on average
@@ -102,12 +107,14 @@ class Outcome:
         def if_done(values: I64 | F64, kind: pa.DataType) -> pa.Array:
             return pa.array(values, type=kind, mask=missing)
 
+        def if_known(values: I64 | F64 | None, kind: pa.DataType) -> pa.Array:
+            return pa.nulls(n, kind) if values is None else if_done(values, kind)
+
         def names(values: list[str], codes: NDArray[np.integer], mask: NDArray[np.bool_]) -> pa.Array:
             indices = pa.array(codes.astype(np.int32), mask=mask)
             return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
 
         nothing = np.zeros(n, dtype=bool)
-        absent = pa.nulls(n, pa.int64())
         pools = np.where(missing, 0, self.pool_of_engine[self.engine])
         sessions = pa.array(self.workload.session_ids, pa.string()).take(pa.array(requests.session))
         return pa.table(
@@ -126,11 +133,11 @@ class Outcome:
                 "prompt_tokens": pa.array(requests.prompt_tokens, pa.int64()),
                 "output_tokens": pa.array(requests.output_tokens, pa.int64()),
                 "hit_tokens": if_done(self.hit_tokens, pa.int64()),
-                "hit_host_tokens": absent,  # no KV tier yet
-                "hit_global_tokens": absent,
+                "hit_host_tokens": if_known(self.hit_host_tokens, pa.int64()),
+                "hit_global_tokens": if_known(self.hit_global_tokens, pa.int64()),
                 "computed_prefill_tokens": if_done(self.computed_prefill_tokens, pa.int64()),
                 "preemptions": if_done(self.preemptions, pa.int64()),
-                "transfer_s": pa.nulls(n, pa.float64()),  # no hand-over between pools yet
+                "transfer_s": if_known(self.transfer_s, pa.float64()),
                 "energy_j": pa.nulls(n, pa.float64()),
             }
         )

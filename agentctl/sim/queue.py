@@ -63,12 +63,15 @@ def _goes_before(s, a, b):
 
 
 @kernel
-def leave_queue(s, e):
-    """The first waiting request is admitted."""
-    engine = s.engines[e]
-    engine.first_waiting = s.jobs[engine.first_waiting].next_waiting
-    if engine.first_waiting == NONE:
-        engine.last_waiting = NONE
+def leave_queue(s, e, before, r):
+    """Request r, which waits behind `before` (NONE: it is the first), is admitted."""
+    engine, after = s.engines[e], np.int64(s.jobs[r].next_waiting)
+    if before == NONE:
+        engine.first_waiting = after
+    else:
+        s.jobs[before].next_waiting = after
+    if after == NONE:
+        engine.last_waiting = before
     engine.n_waiting -= 1
     engine.waiting_requests -= 1
 

@@ -16,17 +16,17 @@ from agentctl.sim.cache import announce
 from agentctl.sim.holding import allocate, blocks_for, give_back, has_room, look_up, use_path
 from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import apply, apply_run, is_decode, leave_queue, owe, owe_rest, wait_in
+from agentctl.sim.state import NONE
 from agentctl.sim.steps import last_step, repeat, set_end, settle, step_end, time_batch
 
 
 @rule
 def start(s, e, now):
     """Plan the next batch or run and set `ends_at`; a plan that only preempted is made again at once."""
-    engine, limit = s.engines[e], s.limits[e]
+    engine = s.engines[e]
     while True:
-        off_beat = engine.n_executed % limit.prefill_schedule_interval != 0
-        throttled = off_beat and _any_decode(s, e)
-        budget, n_planned, preempted = _plan_running(s, e, throttled)
+        throttled = is_throttled(s, e)
+        budget, n_planned, preempted = plan_running(s, e, throttled)
         if not preempted and not throttled:
             budget, n_planned = _admit(s, e, budget, n_planned, now)
         if n_planned or not preempted:
@@ -35,14 +35,17 @@ def start(s, e, now):
         return 0
     only_decodes = time_batch(s, e, now, n_planned)
     if only_decodes and not preempted and n_planned == engine.n_running:
-        repeat(s, e, budget)
+        repeat(s, e, budget, engine.n_waiting > 0, engine.n_free)
     set_end(s, e)
     return 0
 
 
 @kernel
-def _any_decode(s, e):
+def is_throttled(s, e):
+    """Whether prefills wait: they run in every n-th executed batch, or where nothing else can run."""
     engine = s.engines[e]
+    if engine.n_executed % s.limits[e].prefill_schedule_interval == 0:
+        return False
     for i in range(engine.n_running):  # noqa: SIM110  (numba has no generators here)
         if is_decode(s.jobs[s.running[e, i]]):
             return True
@@ -50,7 +53,7 @@ def _any_decode(s, e):
 
 
 @kernel
-def _plan_running(s, e, throttled):
+def plan_running(s, e, throttled):
     """Give running requests their tokens in order; returns (budget left, requests planned, any preempted)."""
     engine, limit = s.engines[e], s.limits[e]
     jobs, running, planned, size = s.jobs, s.running[e], s.planned[e], limit.block_tokens
@@ -67,7 +70,7 @@ def _plan_running(s, e, throttled):
         tokens = np.int64(1)
         if not decode:
             left = job.prompt + job.emitted - job.computed
-            tokens = min(_threshold(s, e, left), budget)
+            tokens = min(threshold(s, e, left), budget)
         while not (has_room(job, tokens, size) or allocate(s, e, r, tokens)):
             preempted = True
             place = _victim(s, e)
@@ -87,7 +90,7 @@ def _plan_running(s, e, throttled):
 
 
 @kernel
-def _threshold(s, e, tokens):
+def threshold(s, e, tokens):
     engine, limit = s.engines[e], s.limits[e].long_prefill_token_threshold
     alone = engine.n_running + engine.n_waiting == 1
     return tokens if limit == 0 or alone else min(tokens, limit)
@@ -148,7 +151,7 @@ def _admit(s, e, budget, n_planned, now):
         length = job.prompt + job.emitted
         # the last token is always computed
         hit, idle = look_up(s, e, r, (length - 1) // size) if limit.prefix_caching else (0, 0)
-        tokens = min(_threshold(s, e, length - hit * size), budget)
+        tokens = min(threshold(s, e, length - hit * size), budget)
         whole = length if limit.reserve_full_prompt else hit * size + tokens
         spare = limit.watermark_blocks if engine.n_running else 0
         if blocks_for(whole, size) - hit + idle + spare > engine.n_free:
@@ -159,7 +162,7 @@ def _admit(s, e, budget, n_planned, now):
         if math.isnan(job.scheduled):
             job.scheduled, job.hit = now, hit * size
         owe_rest(s, e, r)
-        leave_queue(s, e)
+        leave_queue(s, e, np.int64(NONE), r)
         i = engine.n_running
         s.running[e, i], s.planned[e, i] = r, tokens
         engine.n_running += 1

@@ -128,7 +128,7 @@ def repeat(s, e):
     for i in range(engine.n_decoding):
         job = s.jobs[s.running[e, i]]
         steps = min(steps, job.output - job.emitted)
-    steps = steps_that_fit(s, e, steps)
+    steps = steps_that_fit(s, e, steps, s.engines[e].n_free)
     if steps > 1:
         engine.run_steps, engine.run_begun, engine.run_ended = steps, 1, 0
 

@@ -110,7 +110,7 @@ def _admit(s, e, now):
     if tokens <= 0:
         unlock(s, e, node)
         return NO_BUDGET
-    leave_queue(s, e)
+    leave_queue(s, e, np.int64(NONE), s.engines[e].first_waiting)
     job.top, job.n_blocks, job.n_named, job.computed = node, hit, hit, hit * size
     if math.isnan(job.scheduled):
         job.scheduled, job.hit = now, hit * size

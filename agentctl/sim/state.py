@@ -17,6 +17,7 @@ from agentctl.cluster import Cluster, IndexParams
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
 from agentctl.sim.sight import SEES_ACTIVE, Sight
+from agentctl.sim.tier_state import make_tiers
 from agentctl.workload import Requests
 
 NONE = -1
@@ -209,8 +210,8 @@ RANGE = _record(line="i8", length="i8")
 
 # Counts: what was cached so far, holds ever in use, a free hold, requests that have ended, holds for which
 # there was no room, and batches that found no KV where SGLang would stop (with either of the two the run is
-# void), and whether the run is to stop: set from outside, by another thread.
-CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS, OUT_OF_KV, STOP = range(7)
+# void), whether the run is to stop: set from outside, by another thread, and entries of `losses`.
+CLOCK, N_HOLDS, FREE_HOLD, ENDED, LOST_HOLDS, OUT_OF_KV, STOP, N_LOSSES = range(8)
 
 
 EVERYTHING = Sight()
@@ -244,6 +245,28 @@ class State(NamedTuple):
     late: NDArray  # LATE, a ring
     places: NDArray  # PLACE [gateway, line, engine], in the gateways' own blocks
     segments: NDArray  # SEGMENT; the first one stands for none
+    # KV tiers: agentctl.sim.tier_state says what these are
+    tiers: NDArray
+    stores: NDArray
+    stretches: NDArray
+    shelves: NDArray
+    moves: NDArray
+    spans: NDArray
+    free_span: NDArray[np.int64]
+    loads: NDArray
+    tier_hits: NDArray[np.int32]
+    benches: NDArray
+    depths: NDArray[np.int64]
+    noted: NDArray[np.int32]
+    losses: NDArray
+    found: NDArray
+    wanted: NDArray
+    started: NDArray[np.int64]
+    moving: NDArray[np.float64]
+    links: NDArray
+    transfers: NDArray
+    of_engine: NDArray[np.int64]
+    with_count: NDArray[np.int64]
 
 
 def make_limits(cluster: Cluster) -> NDArray:
@@ -290,9 +313,10 @@ def make_state(
     requests: Requests,
     sight: Sight = EVERYTHING,
     own: OwnIndex | None = None,
+    tiers: Cluster | None = None,
 ) -> State:
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
-    gateways' own the precise one is asked."""
+    gateways' own the precise one is asked; KV tiers are those of the cluster `tiers`."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
     engines = _by_cache_line(k, np.zeros(1, ENGINE))
     engines["batch_ended"] = -np.inf
@@ -315,7 +339,7 @@ def make_state(
         path = np.concatenate([path, _ranges(own.content)])
     most_holds = int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64
     n_holds = 0 if has_trees else min(most_holds, MAX_HOLDS)
-    counts = np.zeros(7, np.int64)
+    counts = np.zeros(8, np.int64)
     counts[FREE_HOLD] = NONE
     # untouched memory costs nothing: pieces and holds are written when they are used
     return State(
@@ -327,6 +351,7 @@ def make_state(
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
         _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
         *_make_router(sight, content.n_lines, k, own),
+        *make_tiers(tiers, content, requests.arrival.size, k, seqs),
     )  # fmt: skip
 
 

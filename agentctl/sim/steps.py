@@ -109,44 +109,44 @@ def _set_silence(s, e):
 
 
 @kernel
-def repeat(s, e, budget):
-    """Repeat the planned decodes for as long as nothing can change who runs.
+def repeat(s, e, budget, is_tried, n_free):
+    """Repeat the planned decodes for as long as nothing can change who runs, and they take no more than
+    `n_free` blocks.
 
-    A waiting request that did not fit is tried again at the first step that takes or fills a block: between
-    those the pool stands still.
+    A waiting request that did not fit (`is_tried`) is tried again at the first step that takes or fills a
+    block: between those the pool stands still.
     """
     engine, limit, jobs = s.engines[e], s.limits[e], s.jobs
-    waits = engine.n_waiting > 0
-    if waits and limit.prefill_schedule_interval > 1:
+    if is_tried and limit.prefill_schedule_interval > 1:
         return
     steps = np.int64(1) << 60
     for i in range(engine.n_running):
         job = jobs[s.running[e, i]]
         steps = min(steps, job.output - job.emitted)
-    if waits and budget > 0 and engine.n_running < limit.max_num_seqs:
+    if is_tried and budget > 0 and engine.n_running < limit.max_num_seqs:
         size = limit.block_tokens
         for i in range(engine.n_running):
             context = jobs[s.running[e, i]].computed
             steps = min(steps, 1 + min((-context - 1) % size, (-context - 2) % size))
             if steps == 1:
                 return
-    steps = steps_that_fit(s, e, steps)
+    steps = steps_that_fit(s, e, steps, n_free)
     if steps > 1:
         engine.run_steps, engine.run_begun, engine.run_ended = steps, 1, 0
 
 
 @kernel
-def steps_that_fit(s, e, steps):
-    """How many of the steps find their blocks (the first has them already)."""
+def steps_that_fit(s, e, steps, n_free):
+    """How many of the steps find their blocks among `n_free` (the first has them already)."""
     engine, size = s.engines[e], s.limits[e].block_tokens
-    if engine.n_running * ((steps - 2) // size + 1) <= engine.n_free:
+    if engine.n_running * ((steps - 2) // size + 1) <= n_free:
         return steps
-    if _blocks_after(s, e, steps - 1) <= engine.n_free:
+    if _blocks_after(s, e, steps - 1) <= n_free:
         return steps
     low, high = np.int64(0), steps - 1  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
-        if _blocks_after(s, e, middle) <= engine.n_free:
+        if _blocks_after(s, e, middle) <= n_free:
             low = middle
         else:
             high = middle

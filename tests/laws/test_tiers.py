@@ -1,47 +1,17 @@
-"""What must hold of KV tiers whatever the workload; so far of the judge's."""
+"""What must hold of KV tiers whatever the workload, shown of the judge, whom the simulator equals."""
 
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import astuple, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.comparison import QUIET, WEIGHTS, weighted
-from oracles.random_clusters import Case, cases, ticks
+from oracles.random_clusters import cases, ticks
 from oracles.reference_simulator import AT_ARRIVAL, BatchCoefficients, Cluster, Limits, Request
 from oracles.reference_tiers import Store, Tier, TieredCluster
-
-RATES = st.one_of(st.floats(0.5, 50.0), st.floats(4.0, 1000.0), st.just(math.inf))
-
-
-@st.composite
-def tiers(draw: st.DrawFn, block: int) -> Tier:
-    read = draw(RATES)
-    link = draw(st.sampled_from([None, read / 2, read / 7]))
-    return Tier(
-        capacity_tokens=draw(st.sampled_from([8, 40, math.inf])),
-        scope=draw(st.sampled_from(["engine", "cluster"])),
-        read_bytes_per_s=read,
-        write_bytes_per_s=draw(RATES),
-        engine_read_bytes_per_s=link if read < math.inf else None,
-        latency_s=draw(st.sampled_from([0.0, 0.0, 0.125, 3.0])),
-        parallel=draw(st.sampled_from([0, 0, 2])),
-        unit_tokens=block * draw(st.sampled_from([1, 1, 2, 3])),
-        inclusion=draw(st.sampled_from(["inclusive", "exclusive"])),
-        write=draw(st.sampled_from(["through", "through", "back", "selective"])),
-        write_decode=draw(st.booleans()),
-        use_if_faster=draw(st.sampled_from([False, False, True])),
-        overlap=draw(st.sampled_from(["none", "async", "layerwise"])),
-    )
-
-
-def tiered(case: Case, choose, tiers: list[Tier], layers: int | None = None) -> TieredCluster:
-    return TieredCluster(
-        case.requests, case.limits, choose, tiers, layers=layers, trace_block=case.trace_block,
-        seed=case.seed, concurrency=case.concurrency, settings=case.settings,
-    )  # fmt: skip
+from oracles.tiering import in_turn, scattered, tiered, tiers
 
 
 def same(a: tuple, b: tuple) -> bool:
@@ -95,39 +65,11 @@ def check_bandwidth(store: Store) -> None:
                 assert work == 0 or work <= capacity * (last.ended - first.began) * (1 + 1e-9) + 1e-9
 
 
-@st.composite
-def scattered(draw: st.DrawFn) -> TieredCluster:
-    """Prompts of one tree on engines that take turns: what is missing here was often computed elsewhere."""
-    block, n = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 2, 3]))
-    dice = random.Random(draw(st.integers(0, 2**32)))  # drawn one by one they would be too few and too alike
-    depth, rush = dice.randint(2, 5), dice.choice([2, 20, 60])
-    requests = []
-    for r in range(dice.randint(4, 20)):
-        branch = [dice.randint(0, 1) if at >= depth else 0 for at in range(dice.randint(3, 8))]
-        chain = tuple(tuple(branch[: at + 1]) for at in range(len(branch)))
-        prompt = len(chain) * block - dice.randint(0, block - 1)
-        arrival = dice.randint(0, 4 * rush) * 0.25
-        requests.append(Request(prompt, dice.randint(1, 9), arrival, chain, session=r))
-    most = max(request.prompt + request.output for request in requests)
-    limits = Limits(
-        kv_blocks=most // block + 3 + dice.choice([0, 0, 1, 3, 9]),
-        block_tokens=block,
-        max_num_batched_tokens=draw(st.sampled_from([3, 16, 1000])),
-        max_num_seqs=draw(st.sampled_from([1, 3, 8])),
-        reserve_full_prompt=draw(st.booleans()),
-        scheduling_policy=draw(st.sampled_from(["fcfs", "priority"])),
-        batch_time=BatchCoefficients(b0=0.25, b_prefill=draw(st.sampled_from([0.0, 0.25])), b_decode=0.125),
-    )
-    some = draw(st.lists(tiers(block), min_size=1, max_size=2))
-    return TieredCluster(
-        requests, [limits] * n, lambda view, r: r % n, some, layers=draw(st.sampled_from([None, 4])),
-        trace_block=block,
-    )  # fmt: skip
-
-
 @settings(QUIET, max_examples=250)
 @given(scattered())
-def test_everything_ends_and_tokens_bytes_and_units_are_conserved(cluster):
+def test_everything_ends_and_tokens_bytes_and_units_are_conserved(drawn):
+    case, some, layers = drawn
+    cluster = tiered(case, in_turn(case), some, layers)
     results = cluster.run()
     started_over = {r for engine in cluster.engines for r in engine.gave_back}  # and found more or less then
     for r, (request, result) in enumerate(zip(cluster.requests, results, strict=True)):

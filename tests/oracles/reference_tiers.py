@@ -391,6 +391,7 @@ class TieredEngine(Engine):
         for j in range(job.cached, len(job.blocks)):
             self.pool.cache(job.blocks[j], self.names.name(job.r, j))
         job.cached = len(job.blocks)
+        self._note_units(job)
         self.news += [(now, name, copies) for name, copies in self.pool.events[events:]]
         del self.pool.events[events:]
 

@@ -22,6 +22,7 @@ start, advance, share_of = map(from_python, (transfer.start, transfer.advance, t
 def next_due(links):
     return links.links["due"][0]
 
+
 # (at s, engine, work in s, latency in s)
 Start = tuple[float, int, float, float]
 

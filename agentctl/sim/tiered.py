@@ -1,0 +1,349 @@
+"""One engine's scheduler with KV tiers behind it: vLLM's rules, and who loads and stores what, when.
+
+Looking: at each admission, after the local hit, unit by unit the first tier that has the next one, never the
+entire sequence. Loading from an `async` tier, a request keeps its place in the queue and the blocks that are
+loaded, and others pass it; otherwise it goes into the batch, which lasts longer. Storing is at the end of a
+prefill (through, selective) or when the engine loses a unit's last block (back); what is stored is a
+snapshot. The judge's docstring (tests/oracles/reference_tiers.py) has the whole set of rules.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from agentctl.sim import scheduler, steps
+from agentctl.sim.cache import announce_loaded, take
+from agentctl.sim.holding import allocate, blocks_for, give_back, look_up, name_blocks, use_path
+from agentctl.sim.jit import kernel, rule
+from agentctl.sim.queue import is_decode, leave_queue, owe_rest
+from agentctl.sim.scheduler import plan_running, threshold
+from agentctl.sim.state import N_LOSSES, NONE
+from agentctl.sim.steps import cut, repeat, set_end, time_batch
+from agentctl.sim.tier_moves import load, next_ended, search, store, store_of
+from agentctl.sim.tier_state import ASYNC, AWAITED, BACK, LOADING, NO_STANDING, READY, SELECTIVE, UNKNOWN
+from agentctl.sim.tier_store import path_units
+
+
+@rule
+def start(s, e, now):
+    """Plan the next batch or run and set `ends_at`, unless a batch waits for its loads."""
+    engine, bench = s.engines[e], s.benches[e]
+    if bench.awaits:
+        return 0
+    bench.start_after, bench.layered_until, bench.first_layer = now, now, 0.0
+    budget, n_planned, preempted = _plan(s, e, now)
+    while n_planned == 0 and bench.n_ready > 0 and engine.n_running == 0 and bench.n_loading == 0:
+        _start_over(s, e)
+        budget, n_planned, preempted = _plan(s, e, now)
+    _write_back(s, e, now)
+    if n_planned == 0:
+        return 0
+    only_decodes = time_batch(s, e, now, n_planned)
+    if bench.batch_loads > 0:
+        bench.awaits = True
+        return 0
+    if only_decodes and not preempted and n_planned == engine.n_running:
+        _repeat(s, e, budget)
+    set_end(s, e)
+    return 0
+
+
+@kernel
+def _plan(s, e, now):
+    """As without tiers, but for who is admitted; returns (budget left, requests planned, any preempted)."""
+    while True:
+        throttled = scheduler.is_throttled(s, e)
+        budget, n_planned, preempted = plan_running(s, e, throttled)
+        if not preempted and not throttled:
+            budget, n_planned = _admit(s, e, budget, n_planned, now)
+        if n_planned or not preempted:
+            break
+    if s.losses.size:
+        for i in range(s.engines[e].n_running):
+            if s.planned[e, i] and not is_decode(s.jobs[s.running[e, i]]):
+                _note(s, e, s.running[e, i])
+    return budget, n_planned, preempted
+
+
+@kernel
+def _repeat(s, e, budget):
+    """Those that load are not tried; what one that is tried finds in tiers may change at any time."""
+    engine, limit = s.engines[e], s.limits[e]
+    n_tried = engine.n_waiting - s.benches[e].n_loading
+    if n_tried > 0 and not limit.reserve_full_prompt:
+        return
+    n_free = np.int64(engine.n_free)
+    if s.losses.size:  # a step that loses a block with content stores it
+        x, n_free = engine.oldest, np.int64(0)
+        while x != NONE and s.runs[e, x].line == NONE:
+            n_free += s.runs[e, x].high - s.runs[e, x].low
+            x = np.int64(s.runs[e, x].next)
+    repeat(s, e, budget, n_tried > 0, n_free)
+
+
+# Admission
+
+
+@kernel
+def _admit(s, e, budget, n_planned, now):
+    """Those that load are passed, and those that have loaded need no lookup."""
+    engine, limit = s.engines[e], s.limits[e]
+    size, before, r = limit.block_tokens, np.int64(NONE), engine.first_waiting
+    while r != NONE and budget > 0 and engine.n_running < limit.max_num_seqs:
+        job, one = s.jobs[r], s.loads[r]
+        if one.standing == NO_STANDING and not _begin(s, e, r, budget, now):
+            break
+        after = np.int64(job.next_waiting)
+        if one.standing == LOADING:
+            before, r = r, after
+            continue
+        tokens = min(threshold(s, e, job.prompt + job.emitted - job.computed), budget)
+        whole = job.prompt + job.emitted if limit.reserve_full_prompt else job.computed + tokens
+        spare = limit.watermark_blocks if engine.n_running else 0
+        if blocks_for(whole, size) - job.n_blocks + spare > engine.n_free:
+            break  # only a loaded one can fail here
+        allocate(s, e, r, tokens)
+        if s.losses.size:
+            _note(s, e, r)
+        if one.standing == READY:
+            one.standing = NO_STANDING
+            s.benches[e].n_ready -= 1
+        if math.isnan(job.scheduled):
+            job.scheduled = now
+        owe_rest(s, e, r)
+        leave_queue(s, e, before, r)
+        i = engine.n_running
+        s.running[e, i], s.planned[e, i] = r, tokens
+        engine.n_running += 1
+        engine.running_requests += 1
+        budget -= tokens
+        n_planned += 1
+        r = after
+    return budget, n_planned
+
+
+@kernel
+def _begin(s, e, r, budget, now):
+    """Look up, and start to load; False if it does not fit."""
+    engine, limit, job, one = s.engines[e], s.limits[e], s.jobs[r], s.loads[r]
+    size, length = limit.block_tokens, np.int64(job.prompt) + job.emitted
+    hit, idle, n, reach = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    if limit.prefix_caching:
+        hit, idle = look_up(s, e, r, (length - 1) // size)
+        n, reach = search(s, e, r, hit * size, length - 1)
+    waits = False
+    for i in range(n):
+        waits = waits or s.tiers[s.found[i].tier].overlap == ASYNC
+    tokens = np.int64(0) if waits else min(threshold(s, e, length - reach), budget)
+    whole = length if limit.reserve_full_prompt else reach + tokens
+    spare = limit.watermark_blocks if engine.n_running else 0
+    if blocks_for(whole, size) - hit + idle + spare > engine.n_free:
+        return False
+    use_path(s, e, r, hit)
+    job.computed = reach
+    _count_hits(s, e, r, hit, n)
+    if waits:
+        one.standing = LOADING
+        s.benches[e].n_loading += 1
+        new = blocks_for(reach, size) - hit
+        take(s, e, new)
+        job.n_blocks += new
+    for t in range(s.tiers.size):
+        for i in range(n):
+            if s.found[i].tier == t:
+                load(s, e, r, t, n, now)
+                s.benches[e].batch_loads += 0 if waits else 1
+                break
+    if n:
+        transfers_end(s, now)
+    return True
+
+
+@kernel
+def _count_hits(s, e, r, hit, n):
+    """What the request found here and in tiers, at its first admission; and whose units hit here."""
+    job, size = s.jobs[r], s.limits[e].block_tokens
+    if s.tier_hits[r, 0] == UNKNOWN:
+        job.hit = hit * size
+        s.tier_hits[r, :] = 0
+        for i in range(n):
+            s.tier_hits[r, s.found[i].tier] += s.found[i].tokens
+    for t in range(s.tiers.size):
+        if s.tiers[t].write == SELECTIVE:
+            k, blocks = store_of(s, t, e), s.tiers[t].unit_blocks
+            for i in range(path_units(s, r, blocks, 0, hit // blocks, 0)):
+                shelf, high = s.shelves[k, s.wanted[i].line], s.wanted[i].high
+                shelf.twice = max(shelf.twice, min(high, shelf.once))
+                shelf.once = max(shelf.once, high)
+
+
+@kernel
+def _start_over(s, e):
+    """The loaded one that is last in the queue gives its blocks back."""
+    last, r = np.int64(NONE), s.engines[e].first_waiting
+    while r != NONE:
+        if s.loads[r].standing == READY:
+            last = np.int64(r)
+        r = np.int64(s.jobs[r].next_waiting)
+    job = s.jobs[last]
+    give_back(s, e, last)
+    job.computed = 0
+    job.path_at, job.path_offset = job.path_start, 0
+    s.loads[last].standing = NO_STANDING
+    s.benches[e].n_ready -= 1
+
+
+# What ends
+
+
+@kernel
+def transfers_end(s, now):
+    """Apply the transfers that end now."""
+    while True:
+        k, x = next_ended(s, now)
+        if x == 0:
+            return
+        if s.moves[k, x].is_load:
+            _load_ended(s, k, x, now)
+
+
+@rule
+def move(s, k, now):
+    transfers_end(s, now)
+    return 0
+
+
+@kernel
+def _load_ended(s, k, x, now):
+    e, r, took = np.int64(s.moves[k, x].engine), np.int64(s.moves[k, x].r), now - s.moves[k, x].began
+    bench, one, tier = s.benches[e], s.loads[r], s.tiers[s.stores[k].tier]
+    one.n_loads -= 1
+    if one.n_loads == 0:
+        one.load_s += took
+    if one.standing == LOADING:
+        if one.n_loads == 0:
+            _make_ready(s, e, r, now)
+        return
+    bench.batch_loads -= 1
+    if tier.overlap == AWAITED:
+        bench.start_after = max(bench.start_after, now)
+    else:
+        bench.layered_until = max(bench.layered_until, now)
+        bench.first_layer = max(bench.first_layer, took / tier.layers if tier.layers else 0.0)
+    if bench.awaits and bench.batch_loads == 0:
+        bench.awaits = False
+        engine = s.engines[e]
+        computed = bench.start_after + (steps.step_end(engine, np.int64(1)) - engine.run_start)
+        s.ends_at[e] = max(computed, bench.layered_until) + bench.first_layer
+
+
+@kernel
+def _make_ready(s, e, r, now):
+    """What was loaded can be found from now on, and the router's index hears of it."""
+    steps.settle(s, e, now)
+    named = np.int64(s.jobs[r].n_named)
+    name_blocks(s, e, r, np.int64(s.jobs[r].n_blocks))
+    announce_loaded(s, e, r, named, now)
+    if s.losses.size:
+        _note(s, e, r)
+    s.loads[r].standing = READY
+    s.benches[e].n_loading -= 1
+    s.benches[e].n_ready += 1
+    cut(s, e)
+
+
+@rule
+def finish(s, e, now):
+    """As without tiers; then what was computed goes to the tiers that are written through."""
+    n = _who_may_be_stored(s, e) if s.limits[e].prefix_caching else np.int64(0)
+    n_ended = scheduler.finish(s, e, now)
+    for i in range(n):
+        r, is_prefilled, ends = s.started[i] // 4, s.started[i] & 2, s.started[i] & 1
+        job = s.jobs[r]
+        for t in range(s.tiers.size):
+            tier = s.tiers[t]
+            if tier.write == BACK or not (is_prefilled or (ends and tier.write_decode)):
+                continue
+            tokens = np.int64(job.computed)
+            if not tier.write_decode:
+                tokens = min(tokens, np.int64(job.prompt))
+            n_wanted = path_units(s, r, tier.unit_blocks, 0, tokens // tier.unit_tokens, np.int64(0))
+            if tier.write == SELECTIVE:
+                n_wanted = _hit_twice(s, store_of(s, t, e), n_wanted)
+            store(s, e, r, t, n_wanted, now)
+    transfers_end(s, now)
+    return n_ended
+
+
+@kernel
+def _who_may_be_stored(s, e):
+    """Whose prompt the batch completes and who ends with it, in its order, into `s.started`; how many."""
+    engine, n = s.engines[e], np.int64(0)
+    steps_of_run = engine.run_steps
+    for i in range(engine.n_running):
+        r, tokens = s.running[e, i], s.planned[e, i]
+        job = s.jobs[r]
+        if steps_of_run:
+            is_prefilled, emits = False, steps_of_run
+        else:
+            emits = np.int64(tokens > 0 and job.computed + tokens == job.prompt + job.emitted)
+            is_prefilled = emits == 1 and not is_decode(job)
+        ends = emits > 0 and job.emitted + emits == job.output
+        if is_prefilled or ends:
+            s.started[n] = 4 * r + 2 * is_prefilled + ends
+            n += 1
+    return n
+
+
+@kernel
+def _hit_twice(s, k, n):
+    """Of the n wanted ranges, those whose units were local hits of two admissions: a beginning."""
+    for i in range(n):
+        one = s.wanted[i]
+        twice = np.int64(s.shelves[k, one.line].twice)
+        if twice < one.high:
+            one.high = max(twice, np.int64(one.low))
+            return i + (1 if one.high > one.low else 0)
+    return n
+
+
+@kernel
+def _note(s, e, r):
+    """Blocks of r's prompt that are here go to tiers that are written back when they are lost."""
+    job, size = s.jobs[r], s.limits[e].block_tokens
+    left = min(np.int64(job.n_named), job.prompt // size)
+    for at in range(job.path_start, job.path_stop):
+        line, length = s.path[at].line, min(np.int64(s.path[at].length), left)
+        if length <= 0:
+            break
+        s.noted[line, e] = max(np.int64(s.noted[line, e]), length)
+        left -= length
+
+
+@kernel
+def _write_back(s, e, now):
+    """What this planning has lost, in one store; what was lost last is nearest to the head."""
+    n_losses = s.counts[N_LOSSES]
+    s.counts[N_LOSSES] = 0
+    if n_losses == 0:
+        return
+    for t in range(s.tiers.size):
+        tier, n = s.tiers[t], np.int64(0)
+        if tier.write != BACK:
+            continue
+        for i in range(n_losses - 1, -1, -1):
+            line = np.int64(s.losses[i].line)
+            high = np.int64(s.losses[i].high)
+            if not tier.write_decode:
+                high = min(high, np.int64(s.noted[line, e]))
+            low = max(np.int64(s.losses[i].low), np.int64(s.lines[line, e].held))  # found again
+            first = (s.depths[line] + low) // tier.unit_blocks
+            last = (s.depths[line] + high) // tier.unit_blocks
+            if low < high and first < last:
+                s.wanted[n].line, s.wanted[n].low, s.wanted[n].high = line, first, last
+                n += 1
+        if n:
+            store(s, e, np.int64(NONE), t, n, now)
+    transfers_end(s, now)
