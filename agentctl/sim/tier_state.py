@@ -12,7 +12,7 @@ Indices: t tier, k store, x stretch, e engine, r request.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,13 +179,14 @@ def _tier_state(
         n_stretches = max(n_stretches, min(int(tier["capacity"]), distinct) + 2)
     stores = np.zeros(len(shares), STORE)
     stores["tier"] = np.concatenate(
-        [np.full(n_engines if one.scope == "engine" else 1, t) for t, one in enumerate(settings)] or [[0]]
+        [np.full(n_engines if one.scope == "engine" else 1, t) for t, one in enumerate(settings)]
+        or [np.zeros(1, np.int64)]
     )
     n_moves = n_stretches + int(usable.sum()) + 2 if settings else 1
     most_blocks = _most_blocks(content) + int(usable.max()) + 2
     links: Links = make_links(shares, n_moves, n_engines)
     n_losses = 4 * int(usable.max()) + 64 if writes_back else 0
-    arrays = (
+    arrays: tuple[Any, ...] = (
         tiers, stores, np.zeros((len(shares), n_stretches), STRETCH), np.zeros((len(shares), n_lines), SHELF),
         np.zeros((len(shares), n_moves), MOVE), np.zeros(int(usable.sum()) + 2, SPAN), np.zeros(2, np.int64),
         np.zeros(n_requests, LOADS), np.full((n_requests, max(len(settings), 1)), UNKNOWN, np.int32),

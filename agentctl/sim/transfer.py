@@ -124,7 +124,7 @@ def _next_due(s, k):
 @kernel
 def _first(s, k):
     """The one that is due first, by slot among equals."""
-    first, due = NONE, math.inf
+    first, due = np.int64(NONE), math.inf
     for i in range(s.links[k].n_active):
         slot = np.int64(s.transfers[k, i].active)
         here = s.transfers[k, slot].due
