@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Choose = Callable[[View, int], int]
 CONSTANT = ("limits", "path")  # of a State
+TIER_SLOTS = ("stretches", "moves", "transfers", "spans")
 STEPS = 64  # requests that end before a branch is looked at: a call costs as much as some hundred
 NOT_SHOWN = ("memory", "path")  # of a View: not per engine, and long
 
@@ -174,7 +175,7 @@ class Fork:
     """A second cluster that is set to where another replay stands, as often as wanted."""
 
     def __init__(self, base: Replay) -> None:
-        unwritten = ("holds", "nodes", "late", "segments")  # `set_to` copies of them what is in use
+        unwritten = ("holds", "nodes", "late", "segments", *TIER_SLOTS)  # `set_to` copies what is in use
         arrays = base.s._asdict()
         s = State(**{
             name: array if name in CONSTANT else np.empty_like(array) if name in unwritten else array.copy()
@@ -185,12 +186,13 @@ class Fork:
         self.base = base
         go_on = driven(s, arrivals, base.requests, base.rules, base.policy, base.seed)
         self.replay = replace(base, s=s, arrivals=arrivals, go_on=go_on)
-        partly = (*CONSTANT, *unwritten, "runs")
+        in_parts = (*unwritten, "runs", "with_count")
+        partly = (*CONSTANT, *in_parts)
         self._whole = [(_raw(getattr(s, name)), _raw(arrays[name])) for name in arrays if name not in partly]
         self._whole += [
             (_raw(mine), _raw(theirs)) for mine, theirs in zip(arrivals, base.arrivals, strict=True)
         ]
-        self._parts = {name: (_raw(getattr(s, name)), _raw(arrays[name])) for name in (*unwritten, "runs")}
+        self._parts = {name: (_raw(getattr(s, name)), _raw(arrays[name])) for name in in_parts}
 
     def set_to_base(self) -> None:
         """Copy what may differ: all but places of long arrays that neither of the two has used yet."""
@@ -204,7 +206,13 @@ class Fork:
             "holds": slice(int(now.counts[N_HOLDS])),
             "segments": slice(int(now.router["n_segments"][0])),
             "late": (first + np.arange(n_late)) % now.late.size,
+            "spans": slice(int(now.free_span[0]) + 1),
         }
+        stretches, moves = (
+            max(int(one.stores[name].max()) for one in (s, now)) + 1 for name in ("n_stretches", "n_moves")
+        )
+        in_use |= {"stretches": (slice(None), slice(stretches))}
+        in_use |= dict.fromkeys(("moves", "transfers", "with_count"), (slice(None), slice(moves)))
         for name, (mine, theirs) in self._parts.items():
             mine[in_use[name]] = theirs[in_use[name]]
 

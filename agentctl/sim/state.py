@@ -8,7 +8,7 @@ Indices: e engine, r request, x run (a slot of engine e), i place in an engine's
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -342,7 +342,7 @@ def make_state(
     counts = np.zeros(8, np.int64)
     counts[FREE_HOLD] = NONE
     # untouched memory costs nothing: pieces and holds are written when they are used
-    return State(
+    arrays: tuple[Any, ...] = (
         limits, _attributes(engines), np.full(k, np.inf), _attributes(jobs), _attributes(asides),
         np.full((k, seqs), NONE), np.zeros((k, seqs), np.int64),
         _attributes(_make_runs(limits, engines, 0 if has_trees else blocks)),
@@ -353,6 +353,7 @@ def make_state(
         *_make_router(sight, content.n_lines, k, own),
         *make_tiers(tiers, content, requests.arrival.size, k, seqs),
     )  # fmt: skip
+    return State(*arrays)
 
 
 def _make_jobs(content: Content, requests: Requests) -> NDArray:
