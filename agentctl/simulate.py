@@ -29,6 +29,7 @@ from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
 from agentctl.simulate_sections import balance, course, latency
 from agentctl.slo import Slo, parse_slos, requests_within_all
+from agentctl.tier_use import tier_facts, tier_section, tier_words
 from agentctl.workload import Workload, compile_workload
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def look_at_policy(
     cluster, router = _settled(cluster, chosen)
     outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
     run = outcome.run()
-    document = {
+    document: dict[str, Any] = {
         "schema": SIMULATE_SCHEMA,
         "agentctl_version": __version__,
         "trace": trace_facts(workload),
@@ -132,6 +133,7 @@ def look_at_policy(
         "metrics": {**measure(run), **_within(run, objectives)},
         "samples": _sample_facts(run.samples),
         "engines": _engine_facts(run),
+        "tiers": tier_facts(cluster, outcome.tiers, run),
     }
     ran = (outcome, cluster, chosen, seed, concurrency)
     why: dict[str, Any] = {
@@ -146,6 +148,7 @@ def look_at_policy(
         *([regret_section(why["regret"])] if why["regret"] else []),
         latency(document, look),
         balance(document, look),
+        *([tier_section(document["tiers"])] if cluster.kv_tiers else []),
         course(document, run),
         replace(hot_spots_section(why["hot_spots"]), figures=(hot_figure([look]),) if run.done.any() else ()),
         _assumed(workload, cluster),
@@ -237,7 +240,13 @@ def assumptions(workload: Workload, cluster: Cluster, router: str) -> tuple[str,
         if "kv_blocks" in profile.provenance:
             said.append(f"KV blocks: {profile.provenance['kv_blocks']}")
     gateways = count(cluster.router.gateways, "gateway")
-    said.append(f"{router}; {gateways}; no KV tier")
+    said.append(f"{router}; {gateways}; {tier_words(cluster)}")
+    said += [
+        f"tier {tier.name} gives away what it is read, and gets it back only when it is computed again "
+        '(inclusion = "exclusive" with write = "through"; "back" is usual)'
+        for tier in cluster.kv_tiers
+        if tier.inclusion == "exclusive" and tier.write != "back"
+    ]
     said.append("engines start empty; asynchronous scheduling is not simulated")
     return tuple(said)
 

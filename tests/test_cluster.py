@@ -197,7 +197,10 @@ def test_a_pool_without_kv_blocks_anywhere_names_the_key():
         {"pool": [SMALL["pool"][0], {**SMALL["pool"][0], "name": "other", "scheduler": "sglang"}]},
         {"pool": [{**SMALL["pool"][0], "power_cap_w": 400}]},
         {"network": {"bytes_per_s": 1e9}},
-        {"kv_tier": tomllib.loads(FULL)["kv_tier"]},
+        {
+            "pool": [{**SMALL["pool"][0], "scheduler": "sglang"}],
+            "kv_tier": tomllib.loads(FULL)["kv_tier"],
+        },
     ],
 )
 def test_what_cannot_be_simulated_yet_is_refused_never_ignored(change):

@@ -25,6 +25,7 @@ LAYERS = (
         "simulate",
         "simulate_sections",
         "side_by_side",
+        "tier_use",
         "explain",
         "regret",
         "hot_spots",

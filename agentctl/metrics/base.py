@@ -42,9 +42,12 @@ class Run(NamedTuple):
     """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.
 
     done           finished; the others were rejected at routing, their turn ended at arrival
-    cached_tokens  prompt tokens found in any cache at first admission
+    cached_tokens  prompt tokens found in any cache at first admission, KV tiers included
+    host_tokens    of these, in tiers of the engine alone; global_tokens: in tiers of the whole cluster; None
+                   without such a tier
+    transfer_s     from the start of a request's loads to their end; None without tiers
 
-    The last three cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier
+    Three cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier
     request of the same session had, `copies` is on how many engines a block of content was, on average.
     """
 
@@ -66,6 +69,9 @@ class Run(NamedTuple):
     session_tokens: Counts | None = None
     copies: float | None = None
     samples: Samples | None = None
+    host_tokens: Counts | None = None
+    global_tokens: Counts | None = None
+    transfer_s: Floats | None = None
 
 
 class Unknown(NamedTuple):

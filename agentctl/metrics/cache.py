@@ -12,14 +12,15 @@ NO_TIER = Unknown("no such KV tier is simulated")
 
 @metric("ratio", "higher", "run")
 def hit_ratio(run: Run) -> float | None:
-    """Share of prompt tokens found in a cache at first admission, over finished requests, token-weighted."""
+    """Share of prompt tokens found in a cache at first admission, KV tiers included, over finished requests,
+    token-weighted."""
     total = int(run.prompt_tokens[run.done].sum())
     return int(run.cached_tokens[run.done].sum()) / total if total else None
 
 
 @metric("ratio", "higher", "run")
 def hit_intra_session_ratio(run: Run) -> float | Unknown | None:
-    """Share of prompt tokens found in an engine's cache that an earlier request of the same session
+    """Share of prompt tokens found in a cache that an earlier request of the same session
     had, prompt or output; over finished requests. Whoever computed them."""
     return (
         NO_SHARING
@@ -30,7 +31,7 @@ def hit_intra_session_ratio(run: Run) -> float | Unknown | None:
 
 @metric("ratio", "higher", "run")
 def hit_inter_session_ratio(run: Run) -> float | Unknown | None:
-    """Share of prompt tokens found in an engine's cache that only requests of other sessions had; with
+    """Share of prompt tokens found in a cache that only requests of other sessions had; with
     hit_intra_session_ratio it adds up to hit_ratio."""
     if run.session_tokens is None:
         return NO_SHARING
@@ -38,15 +39,23 @@ def hit_inter_session_ratio(run: Run) -> float | Unknown | None:
 
 
 @metric("ratio", "higher", "run")
-def hit_host_ratio(run: Run) -> Unknown:
-    """Share of prompt tokens found in an engine's host memory."""
-    return NO_TIER
+def hit_host_ratio(run: Run) -> float | Unknown | None:
+    """Share of prompt tokens found, beyond the engine's own KV, in tiers of that engine alone."""
+    return NO_TIER if run.host_tokens is None else _share(run, run.host_tokens)
 
 
 @metric("ratio", "higher", "run")
-def hit_global_ratio(run: Run) -> Unknown:
-    """Share of prompt tokens found in a store that all engines share."""
-    return NO_TIER
+def hit_global_ratio(run: Run) -> float | Unknown | None:
+    """Share of prompt tokens found, beyond the engine's own KV, in tiers that all engines share."""
+    return NO_TIER if run.global_tokens is None else _share(run, run.global_tokens)
+
+
+@metric("s", "lower", "request")
+def transfer_s(run: Run) -> Floats | Unknown:
+    """Time from the start of a request's loads from KV tiers to their end; of those that load."""
+    if run.transfer_s is None:
+        return NO_TIER
+    return np.where(run.done & (run.transfer_s > 0), run.transfer_s, np.nan)
 
 
 @metric("ratio", "lower", "run")

@@ -17,7 +17,7 @@ from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import Content, compile_content
-from agentctl.sim.outcome import Outcome
+from agentctl.sim.outcome import Outcome, TierUse
 from agentctl.sim.samples import first_samples, sample_from, samples_of
 from agentctl.sim.sharing import copies, session_tokens
 from agentctl.sim.sight import sight_of
@@ -106,6 +106,21 @@ def _set_tier_hits(outcome: Outcome, cluster: Cluster, s: State) -> None:
         if tiers:
             setattr(outcome, field, hits[:, tiers].sum(axis=1))
     outcome.transfer_s = s.loads["load_s"].copy()
+    used = []
+    for t, tier in enumerate(cluster.kv_tiers):
+        of = s.stores[s.stores["tier"] == t]
+        tokens = tier.unit_tokens
+        used.append(
+            TierUse(
+                stores=of.size,
+                hit_tokens=int(hits[outcome.done, t].sum()),
+                loaded_bytes=float(of["bytes_loaded"].sum()),
+                stored_bytes=float(of["bytes_stored"].sum()),
+                most_tokens=int(of["most_units"].max()) * tokens,
+                replaced_tokens=int(of["units_lost"].sum()) * tokens,
+            )
+        )
+    outcome.tiers = tuple(used)
 
 
 @dataclass(frozen=True)

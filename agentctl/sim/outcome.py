@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,17 @@ from agentctl.workload import Workload
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+
+
+class TierUse(NamedTuple):
+    """What one KV tier did in a run, all of its stores together."""
+
+    stores: int
+    hit_tokens: int  # at first admissions
+    loaded_bytes: float
+    stored_bytes: float
+    most_tokens: int  # that any of its stores has held
+    replaced_tokens: int  # or given away
 
 
 @dataclass
@@ -41,6 +53,7 @@ class Outcome:
     hit_host_tokens: I64 | None = None
     hit_global_tokens: I64 | None = None
     transfer_s: F64 | None = None
+    tiers: tuple[TierUse, ...] = ()
     # what costs extra and only a run that is observed has
     session_tokens: I64 | None = None  # of the prompt, that an earlier request of its session had
     copies: float | None = None  # engines that had a block of content, on average
@@ -76,6 +89,12 @@ class Outcome:
     def n_engines(self) -> int:
         return int(self.pool_of_engine.size)
 
+    @property
+    def found_tokens(self) -> I64:
+        """In any cache, at first admission."""
+        tiers = [hits for hits in (self.hit_host_tokens, self.hit_global_tokens) if hits is not None]
+        return sum(tiers, self.hit_tokens)
+
     def run(self) -> Run:
         """What the metrics read."""
         requests = self.workload.requests
@@ -90,7 +109,7 @@ class Outcome:
             finish_s=self.finish_s,
             prompt_tokens=requests.prompt_tokens,
             output_tokens=requests.output_tokens,
-            cached_tokens=self.hit_tokens,
+            cached_tokens=self.found_tokens,
             computed_prefill_tokens=self.computed_prefill_tokens,
             scheduled_s=self.scheduled_s,
             itl_max_s=self.itl_max_s,
@@ -98,6 +117,9 @@ class Outcome:
             session_tokens=self.session_tokens,
             copies=self.copies,
             samples=self.samples,
+            host_tokens=self.hit_host_tokens,
+            global_tokens=self.hit_global_tokens,
+            transfer_s=self.transfer_s,
         )
 
     def table(self) -> pa.Table:
