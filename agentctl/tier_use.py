@@ -91,9 +91,7 @@ def tier_section(tiers: Sequence[dict[str, Any]]) -> Section:
         if one["break_even_tokens"] is None
     )
     scale = {"loaded_bytes": 1e-9, "stored_bytes": 1e-9}
-    rows = tuple(
-        tuple(one[key] * scale[key] if key in scale else one[key] for key in keys) for one in tiers
-    )
+    rows = tuple(tuple(one[key] * scale[key] if key in scale else one[key] for key in keys) for one in tiers)
     return Section("tiers", "KV tiers", sentence, tables=(Table(head, rows),), warnings=warnings)  # type: ignore[arg-type]
 
 

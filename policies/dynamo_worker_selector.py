@@ -5,8 +5,9 @@ cost = prefill_load_scale max(0, (T + L) / B - credit) + D + request_weight F, i
 prefill tokens and F requests that this router has in flight on the engine, L the prompt, D the blocks
 active there with this request added, a shared block counted once. The credit is overlap_credit times the
 blocks of the prompt that the engine holds, times 1 / (1 + overlap_credit_decay x): x is what the engine's
-T exceeds the least T by, in prompts of this length. Blocks in slower tiers and in a shared cache have
-credits of their own in Dynamo (0.75 host, 0.25 disk); engines without tiers have none.
+T exceeds the least T by, in prompts of this length. Blocks behind those in the engine's KV tiers count 0.75
+each (Dynamo gives host memory 0.75 and disk 0.25; here all tiers of an engine are host memory). Its credit
+for a cache that engines share is not known to us and left out.
 
 Source: NVIDIA Dynamo 1.6.1, router mode kv, aggregated serving. Sees: hit tokens, the router's own prefill
 tokens, requests and blocks in flight. Ties: random. Above temperature 0 the engine is drawn: softmax of
@@ -32,6 +33,8 @@ from agentctl.policies.base import RANDOM, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
+HOST_CREDIT = 0.75
+
 
 class Params(NamedTuple):
     overlap_credit: float = 1.0
@@ -48,6 +51,7 @@ def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float
     inflight = view.inflight_prefill_tokens
     decay = 1 / (1 + my.overlap_credit_decay * (inflight - inflight.min()) / prompt)
     credit = my.overlap_credit * decay * (view.hit_tokens // block)
+    credit = credit + HOST_CREDIT * (view.host_hit_tokens // block)
     prefill = np.maximum((inflight + prompt) / block - credit, 0.0)
     return my.prefill_load_scale * prefill + view.active_blocks + my.request_weight * view.inflight_requests
 
@@ -56,7 +60,14 @@ def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float
     "dynamo-worker-selector",
     params=Params,
     source="NVIDIA Dynamo 1.6.1",
-    sees=("hit_tokens", "inflight_prefill_tokens", "inflight_requests", "active_blocks", "block_tokens"),
+    sees=(
+        "hit_tokens",
+        "inflight_prefill_tokens",
+        "inflight_requests",
+        "active_blocks",
+        "block_tokens",
+        "host_hit_tokens",
+    ),
     cost=cost,
 )
 @njit(cache=True)

@@ -22,9 +22,11 @@ Scores, over the candidates, each times its weight, most wins:
 A session is bound to the engine of its first request and is bound anew when that engine is no candidate or
 after `session_ttl_s` without a request.
 
-Source: llm-d-router after v0.10.0 (main of 2026-08-22). Sees: hit tokens; waiting and running requests, KV
-blocks in use and in total as scraped; the router's own requests and prefill tokens in flight; the session.
-Ties: random.
+A hit h counts tokens in an engine's own KV tiers, behind those that it holds, at 0.8 each, in whole blocks.
+
+Source: llm-d-router after v0.10.0 (main of 2026-08-22). Sees: hit tokens, in tiers too; waiting
+and running requests, KV blocks in use and in total as scraped; the router's own requests and prefill tokens
+in flight; the session. Ties: random.
 
     queue_weight             2         of the score; this and the next two are the default profile
     kv_weight                2         of the score
@@ -69,6 +71,9 @@ from agentctl.workload import Requests
 EXPLORE = 0x2545F491  # keeps the draw of exploration apart from that of ties
 
 
+HOST_WEIGHT = 0.8  # of a block in the memory of the host
+
+
 class Params(NamedTuple):
     queue_weight: float = 2.0
     kv_weight: float = 2.0
@@ -97,9 +102,16 @@ class Params(NamedTuple):
 
 
 @njit(cache=True)
+def held(view: View) -> NDArray[np.float64]:
+    """Tokens of the prompt that engines hold, and what their own KV tiers add, weighted, in whole blocks."""
+    block = view.block_tokens
+    return view.hit_tokens + HOST_WEIGHT * view.host_hit_tokens // block * block
+
+
+@njit(cache=True)
 def affine(view: View, prompt: int, r: int, my: Params) -> Candidates:
     """The candidates that the affinity filter leaves of all engines."""
-    holds = view.hit_tokens >= my.affinity_threshold * prompt
+    holds = held(view) >= my.affinity_threshold * prompt
     explores = tie_hash(view.seed ^ EXPLORE, r) < my.exploration_probability * 2**32
     inside = least_among(view.inflight_prefill_tokens, holds)
     outside = least_among(view.inflight_prefill_tokens, ~holds)
@@ -116,13 +128,14 @@ def scores(view: View, prompt: int, my: Params, among: Candidates, home: int) ->
     waiting, running, own = view.waiting_requests, view.running_requests, view.inflight_requests
     least_waiting, most_waiting = least_among(waiting, among), most_among(waiting, among)
     least_running, most_running = least_among(running, among), most_among(running, among)
-    most_own, is_cold = most_among(own, among), most_among(view.hit_tokens, among) == 0
+    hits = held(view)
+    most_own, is_cold = most_among(own, among), most_among(hits, among) == 0
     cold_at = view.memory[1 : 1 + among.size]
     total = np.full(among.size, -np.inf)
     for e in range(among.size):
         if not among[e]:
             continue
-        hit, busy = view.hit_tokens[e], 1.0
+        hit, busy = hits[e], 1.0
         if own[e] > my.idle_threshold:
             busy = my.max_busy_score * (most_own - own[e]) / most_own
         length = min(hit / my.match_length_scale_tokens, 1.0) ** 2
@@ -185,6 +198,8 @@ def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float
     source="llm-d-router, main of 2026-08-22",
     sees=(
         "hit_tokens",
+        "host_hit_tokens",
+        "block_tokens",
         "waiting_requests",
         "running_requests",
         "kv_used_blocks",
@@ -202,7 +217,7 @@ def choose(view: View, requests: Requests, r: int, my: Params) -> int:
         engine = draw(np.maximum(-costs, 0.0), view.seed, r)
     else:
         engine = pick_least(costs, no_second(costs), view.seed, view.last_chosen, r, my.tie)
-    if my.no_hit_lru_weight > 0 and view.hit_tokens.max() == 0:
+    if my.no_hit_lru_weight > 0 and held(view).max() == 0:
         memory[0] += 1  # requests without a hit so far
         memory[1 + engine] = memory[0]
     session = requests.session[r]

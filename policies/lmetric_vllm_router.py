@@ -6,8 +6,9 @@ stays whole until the first token while the engine's queue shrinks chunk by chun
 
 Source: vllm-router 0.1.17. Sees: hit tokens, the router's own requests and prefill tokens in flight. Ties:
 the lowest engine number. A cost of 0, for which the router has a second rule, cannot occur: the last
-token of a prompt is always computed. Its credits for slower KV tiers are left out. Above temperature 0 the
-engine is drawn: softmax of the negative cost, scaled to 0..1 (how the router scales it is our guess).
+token of a prompt is always computed. Of tokens behind those that the engine holds, its KV tiers save 0.8 each
+and a tier of the whole cluster 0.6 (0.3 for disk, which is not told apart). Above temperature 0 the engine
+is drawn: softmax of the negative cost, scaled to 0..1 (how the router scales it is our guess).
 
     temperature  0  least cost
 """
@@ -25,6 +26,8 @@ from agentctl.policies.base import FIRST, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
+HOST_CREDIT, SHARED_CREDIT = 0.8, 0.6
+
 
 class Params(NamedTuple):
     temperature: float = 0.0
@@ -33,7 +36,8 @@ class Params(NamedTuple):
 
 @njit(cache=True)
 def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float64]:
-    new = requests.prompt_tokens[r] - view.hit_tokens
+    tiers = HOST_CREDIT * view.host_hit_tokens + SHARED_CREDIT * view.global_hit_tokens
+    new = requests.prompt_tokens[r] - view.hit_tokens - tiers
     return (new + view.inflight_prefill_tokens) * (view.inflight_requests + 1.0)
 
 
@@ -41,7 +45,13 @@ def cost(view: View, requests: Requests, r: int, my: Params) -> NDArray[np.float
     "lmetric@vllm-router",
     params=Params,
     source="vllm-router 0.1.17",
-    sees=("hit_tokens", "inflight_requests", "inflight_prefill_tokens"),
+    sees=(
+        "hit_tokens",
+        "inflight_requests",
+        "inflight_prefill_tokens",
+        "host_hit_tokens",
+        "global_hit_tokens",
+    ),
     cost=cost,
 )
 @njit(cache=True)

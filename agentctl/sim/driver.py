@@ -299,7 +299,8 @@ def rules_of(cluster: Cluster, s: State) -> Rules:
     start, finish, move = module.start, module.finish, keeping.nothing
     if cluster.kv_tiers:
         start, finish, move = tiered.start, tiered.finish, tiered.move
-    kept = (keeping.ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
+    ask = tiered.ask if cluster.kv_tiers else keeping.ask
+    kept = (ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
     return Rules(start, finish, module.settle, *kept, move)
 
 

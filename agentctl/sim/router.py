@@ -41,6 +41,7 @@ def look(s, arrivals, requests, r, seed, settle, ask):
         routes.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], np.int64(job.prompt)),
         routes.unpublished_requests, routes.unpublished_tokens, published_at, routes.active_blocks,
         s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, first, stop,
+        routes.host_hit_tokens, routes.global_hit_tokens,
     )  # fmt: skip
 
 
@@ -130,11 +131,11 @@ def publish(s, now, settle):
 def believe(s, r, now, first, stop, ask):
     """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 as its gateway knows them; from an
     index of its own, on all engines."""
-    if s.router[0].keeps:
-        ask(s, r, now)
     if s.router[0].own_block == 0:
         _hear(s, now)
         _match_known(s, r, np.int64(s.jobs[r].gateway), first, stop)
+    if s.router[0].keeps:
+        ask(s, r, now)
 
 
 @kernel

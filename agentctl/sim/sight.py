@@ -9,8 +9,8 @@ from agentctl.cluster import Router
 from agentctl.workload import Workload
 
 # Fields of the view that cost time: filled in only for a policy that names one of them in its `sees`.
-SEES_HITS, SEES_PROGRESS, SEES_ACTIVE, SEES_UNPUBLISHED, SEES_STEPS = 1, 2, 4, 8, 16
-SEES_ALL = 31
+SEES_HITS, SEES_PROGRESS, SEES_ACTIVE, SEES_UNPUBLISHED, SEES_STEPS, SEES_TIERS = 1, 2, 4, 8, 16, 32
+SEES_ALL = 63
 COSTLY = {
     "hit_tokens": SEES_HITS,
     "context_tokens": SEES_PROGRESS,
@@ -19,6 +19,8 @@ COSTLY = {
     "unpublished_requests": SEES_UNPUBLISHED,
     "unpublished_tokens": SEES_UNPUBLISHED,
     "step_ends_at": SEES_STEPS,
+    "host_hit_tokens": SEES_TIERS,
+    "global_hit_tokens": SEES_TIERS,
 }
 
 MemorySize = Callable[[int, int, int], int]  # of (requests, sessions, engines)
@@ -45,10 +47,15 @@ def sight_of(
     """`sees`: fields of the view that the policy reads; None: perhaps all."""
     size = memory(workload.n_requests, workload.n_sessions, n_engines) if memory else 0
     return Sight(
-        SEES_ALL if sees is None else sum({COSTLY.get(field, 0) for field in sees}),
+        SEES_ALL if sees is None else _sum_of(sees),
         size,
         router.gateways,
         router.metrics_interval_s or 0.0,
         router.metrics_delay_s or 0.0,
         router.index_delay_s or 0.0,
     )
+
+
+def _sum_of(sees: Collection[str]) -> int:
+    found = sum({COSTLY.get(field, 0) for field in sees})
+    return found | SEES_HITS if found & SEES_TIERS else found  # what tiers add comes behind the local hit

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agentctl.cluster import Cluster, IndexParams
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
-from agentctl.sim.sight import SEES_ACTIVE, Sight
+from agentctl.sim.sight import SEES_ACTIVE, SEES_TIERS, Sight
 from agentctl.sim.tier_state import make_tiers
 from agentctl.workload import Requests
 
@@ -109,6 +109,7 @@ ROUTER = _record(
 # What one gateway knows of one engine by itself.
 ROUTE = _record(
     inflight_requests="i8", inflight_prefill_tokens="i8", hit_tokens="i8",
+    host_hit_tokens="i8", global_hit_tokens="i8",
     sent_requests="i8", sent_tokens="i8",  # ever
     unpublished_requests="i8", unpublished_tokens="i8",
     active_blocks="i8",  # with the request at hand
@@ -350,7 +351,7 @@ def make_state(
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
         _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
-        *_make_router(sight, content.n_lines, k, own),
+        *_make_router(sight, content.n_lines, k, own, tiers is not None and bool(tiers.kv_tiers)),
         *make_tiers(tiers, content, requests.arrival.size, k, seqs),
     )  # fmt: skip
     return State(*arrays)
@@ -401,10 +402,13 @@ def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
     return runs
 
 
-def _make_router(sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None) -> list[NDArray]:
+def _make_router(
+    sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None, has_tiers: bool
+) -> list[NDArray]:
     router, g = np.zeros(1, ROUTER), sight.gateways
     n_own_lines, n_segments = _set_own(router, own) if own else (0, 0)
-    router["keeps"] = own is not None or sight.sees & SEES_ACTIVE != 0
+    asked = SEES_ACTIVE | (SEES_TIERS if has_tiers else 0)
+    router["keeps"] = own is not None or sight.sees & asked != 0
     router["sees"], router["index_delay"] = sight.sees, sight.index_delay_s
     router["interval"], router["delay"] = sight.metrics_interval_s, sight.metrics_delay_s
     n_published = 2

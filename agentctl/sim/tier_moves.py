@@ -41,6 +41,19 @@ def search(s, e, r, hit, most):
 
 
 @kernel
+def see(s, e, r, hit, most):
+    """Tokens of r behind its first `hit`, before token `most`: in tiers of engine e, and of the cluster."""
+    host, cluster = np.int64(0), np.int64(0)
+    n, _ = _walk(s, e, r, hit, most, np.int64(0))
+    for i in range(n):
+        if s.tiers[s.found[i].tier].by_engine:
+            host += s.found[i].tokens
+        else:
+            cluster += s.found[i].tokens
+    return host, cluster
+
+
+@kernel
 def _walk(s, e, r, at, most, left_out):
     """At each unit the first tier that has it, as far as one does."""
     n, going = np.int64(0), True

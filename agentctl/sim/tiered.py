@@ -13,15 +13,16 @@ import math
 
 import numpy as np
 
-from agentctl.sim import scheduler, steps
+from agentctl.sim import keeping, scheduler, steps
 from agentctl.sim.cache import announce_loaded, take
 from agentctl.sim.holding import allocate, blocks_for, give_back, look_up, name_blocks, use_path
 from agentctl.sim.jit import kernel, rule
 from agentctl.sim.queue import is_decode, leave_queue, owe_rest
 from agentctl.sim.scheduler import plan_running, threshold
+from agentctl.sim.sight import SEES_TIERS
 from agentctl.sim.state import N_LOSSES, NONE
 from agentctl.sim.steps import cut, repeat, set_end, time_batch
-from agentctl.sim.tier_moves import load, next_ended, search, store, store_of
+from agentctl.sim.tier_moves import load, next_ended, search, see, store, store_of
 from agentctl.sim.tier_state import ASYNC, AWAITED, BACK, LOADING, NO_STANDING, READY, SELECTIVE, UNKNOWN
 from agentctl.sim.tier_store import path_units
 
@@ -207,6 +208,20 @@ def transfers_end(s, now):
             return
         if s.moves[k, x].is_load:
             _load_ended(s, k, x, now)
+
+
+@rule
+def ask(s, r, now):
+    """As agentctl.sim.keeping's, and what the gateway of request r knows of tiers."""
+    keeping.ask(s, r, now)
+    if s.router[0].own_block > 0 or not s.router[0].sees & SEES_TIERS:
+        return 0
+    g, most = np.int64(s.jobs[r].gateway), np.int64(s.jobs[r].prompt) - 1
+    for e in range(s.engines.size):
+        if s.limits[e].prefix_caching:
+            route = s.routes[g, e]
+            route.host_hit_tokens, route.global_hit_tokens = see(s, e, r, route.hit_tokens, most)
+    return 0
 
 
 @rule

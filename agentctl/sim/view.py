@@ -27,6 +27,8 @@ class View(NamedTuple):
     kv_used_blocks           blocks of running requests, the batch in flight included
     hit_tokens               prompt tokens of this request that the engine holds: whole blocks, at most
                              prompt - 1. Blocks appear, and evicted ones vanish, at the end of the batch
+    host_hit_tokens          prompt tokens behind those that are in the engine's own KV tiers, and those in
+    global_hit_tokens        tiers of the cluster, as the engine would find them; 0 with an index of its own
     inflight_requests        the gateway's own: sent and not finished
     inflight_prefill_tokens  the gateway's own: uncached tokens (hit at dispatch) until the first token
     expected_hit             tokens of this request that its session should find: whole blocks of the prefix
@@ -66,3 +68,5 @@ class View(NamedTuple):
     path: NDArray
     path_start: int
     path_stop: int
+    host_hit_tokens: NDArray[np.int64]
+    global_hit_tokens: NDArray[np.int64]

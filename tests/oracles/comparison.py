@@ -15,7 +15,7 @@ from agentctl.sim.driver import simulate
 SIGNALS = (
     "waiting_requests", "running_requests", "pending_prefill_tokens", "pending_prefill_pairs",
     "context_tokens", "kv_used_blocks", "hit_tokens", "inflight_requests", "inflight_prefill_tokens",
-    "unpublished_requests", "unpublished_tokens", "active_blocks",
+    "unpublished_requests", "unpublished_tokens", "active_blocks", "host_hit_tokens", "global_hit_tokens",
 )  # fmt: skip
 
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck))

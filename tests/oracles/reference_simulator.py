@@ -444,6 +444,10 @@ class Engine:
                 hit += 1
         return hit * self.limits.block_tokens
 
+    def in_tiers(self, r: int, hit: int) -> tuple[int, int]:
+        """Prompt tokens of r behind its first `hit` ones in tiers of this engine, and of the cluster."""
+        return 0, 0
+
     def pending(self) -> list[tuple[int, int]]:
         """(tokens of prefill left, length of the context they complete) of every request here."""
         pairs = []

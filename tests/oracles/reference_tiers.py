@@ -271,6 +271,12 @@ class TieredEngine(Engine):
                     break
         return list(parts.values())
 
+    def in_tiers(self, r: int, hit: int) -> tuple[int, int]:
+        tokens = {"engine": 0, "cluster": 0}
+        for part in self._walk(Job(r, self.names.requests[r], 0.0, 0), hit, set()):
+            tokens[self.stores[part.tier].tier.scope] += part.tokens
+        return tokens["engine"], tokens["cluster"]
+
     def _is_not_worth_it(self, part: Part) -> bool:
         store = self.stores[part.tier]
         load = store.alone(part.tokens, len(part.names))

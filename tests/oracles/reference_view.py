@@ -70,6 +70,8 @@ class View(Metrics):
     published_at: float
     active_blocks: list[int]
     step_ends_at: list[float]
+    host_hit_tokens: list[int]
+    global_hit_tokens: list[int]
     block_tokens: int
 
 
@@ -213,13 +215,21 @@ class Router:
             [job.request.prompt - job.hit_at_dispatch for job in jobs if not job.emitted]
             for jobs in gateway.in_flight
         ]
+        hits = self.hit_tokens(r, now)
+        in_tiers = (
+            [(0, 0)] * n
+            if gateway.indexes
+            else [e.in_tiers(r, h) for e, h in zip(engines, hits, strict=True)]
+        )
         return View(
             **vars(metrics),
             now=now,
             seed=self.seed,
             last_chosen=gateway.last_chosen,
             kv_total_blocks=[e.pool.usable for e in engines],
-            hit_tokens=self.hit_tokens(r, now),
+            hit_tokens=hits,
+            host_hit_tokens=[host for host, _ in in_tiers],
+            global_hit_tokens=[of_cluster for _, of_cluster in in_tiers],
             inflight_requests=[len(jobs) for jobs in gateway.in_flight],
             inflight_prefill_tokens=[sum(tokens) for tokens in uncached],
             expected_hit=self.expected_hit(request),
