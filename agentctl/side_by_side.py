@@ -1,4 +1,4 @@
-"""Several policies on one cluster, replayed once each over the same arrivals (`simulate` with many --policy).
+"""Several policies, on one cluster or on variants of it, replayed once each over the same arrivals.
 
 One run each says what would have happened, not which policy is better: `recommend` repeats and pairs runs.
 """
@@ -17,6 +17,7 @@ from agentctl.present import Section, Table, Value
 from agentctl.result import Progress, RunResult
 from agentctl.simulate import look_at_policy, policy_of
 from agentctl.slo import parse_slos
+from agentctl.tier_picture import TierPoint, tier_picture, tiers_of
 from agentctl.workload import compile_workload
 
 if TYPE_CHECKING:
@@ -31,48 +32,64 @@ SHARED = ("agentctl_version", "trace", "cluster", "replay", "concurrency", "seed
 
 def run_side_by_side(
     trace: Trace,
-    cluster: Cluster,
+    variants: Sequence[tuple[Mapping[str, Any], Cluster]],
     policies: Sequence[tuple[str | None, Mapping[str, Any]]],
     *,
+    wanted_hit: float | None = None,
     replay: str | None = None,
     concurrency: int | None = None,
     seed: int = 0,
     slos: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> RunResult:
-    """Replay `trace` on `cluster` under each of `policies`, (name, parameters).
+    """Replay `trace` under each of `policies`, (name, parameters), on each of `variants`, (what differs from
+    the first, cluster).
+
+    wanted_hit  share of prompt tokens that the least KV tier is looked for with (agentctl.tier_picture)
 
     The document has schema `agentctl/simulate-policies/1`: what the runs share, and under `runs` what
-    `agentctl/simulate/1` has besides, in the order asked for. No outcome table: there is one per run. Raises
-    as `run_simulation`, and UsageError for a policy that is asked for twice.
+    `agentctl/simulate/1` has besides, in the order asked for, and `settings`, what differs. No outcome table:
+    there is one per run. Raises as `run_simulation`, and UsageError for a policy that is asked for twice.
     """
     objectives = parse_slos(slos)
-    chosen = [policy_of(cluster, name, params) for name, params in policies]
+    chosen = [policy_of(variants[0][1], name, params) for name, params in policies]
     asked = [(policy.name, repr(policy.params)) for policy in chosen]
     for policy, what in zip(chosen, asked, strict=True):
         if asked.count(what) > 1:
             raise UsageError(f"{policy.name} is asked for twice", place="--policy")
     workload = compile_workload(trace, replay=replay)
     results, looks = [], []
-    for done, policy in enumerate(chosen):
-        step = _part_of(progress, done, len(chosen))
+    cases = [
+        (settings, cluster, policy_of(cluster, name, params))
+        for name, params in policies
+        for settings, cluster in variants
+    ]
+    for done, (settings, cluster, policy) in enumerate(cases):
+        step = _part_of(progress, done, len(cases))
         result, look = look_at_policy(workload, cluster, policy, objectives, concurrency, seed, step)
+        result.document["settings"] = dict(settings)
         results.append(result)
-        looks.append(look._replace(name=_called(chosen, done), colour=done))
+        called = _called(chosen, done // len(variants))
+        looks.append(look._replace(name=", ".join([called, *_set(settings)]), colour=done))
     runs = [result.document for result in results]
+    shared = SHARED if len(variants) == 1 else tuple(key for key in SHARED if key != "cluster")
     document = {
         "schema": SCHEMA,
         "agentctl_version": __version__,
-        **{key: runs[0][key] for key in SHARED if key != "agentctl_version"},
-        "runs": [{key: run[key] for key in run if key not in (*SHARED, "schema")} for run in runs],
+        **{key: runs[0][key] for key in shared if key != "agentctl_version"},
+        "runs": [{key: run[key] for key in run if key not in (*shared, "schema")} for run in runs],
     }
-    engines = count(document["cluster"]["engines"], "engine")
+    engines = count(variants[0][1].n_engines, "engine")
+    tried = f", with {len(variants)} settings" if len(variants) > 1 else ""
     sentence = (
-        f"{count(len(runs), 'policy', 'policies')} on {engines}, one run each: small differences may be "
-        "luck; `agentctl recommend` pairs repeated runs and gives intervals."
+        f"{count(len(chosen), 'policy', 'policies')} on {engines}{tried}, one run each: small differences "
+        "may be luck; `agentctl recommend` pairs repeated runs and gives intervals."
     )
     sections = (
         Section("policies", "What would have happened", sentence, tables=(_table(runs),)),
+        *tier_picture(
+            [_point(run, cluster) for run, (_, cluster, _) in zip(runs, cases, strict=True)], wanted_hit
+        ),
         *(
             replace(one, sentence="", is_detail=True)
             for one in inside.sections(looks[:MOST_DRAWN], "one load")
@@ -101,7 +118,7 @@ def _assumptions(results: Sequence[RunResult]) -> tuple[str, ...]:
     said = [result.sections[-1].assumptions for result in results]
     shared = [one for one in said[0] if all(one in others for others in said)]
     own = [
-        f"{result.document['policy']}: {one}"
+        f"{_label(result.document)}: {one}"
         for result, mine in zip(results, said, strict=True)
         for one in mine
         if one not in shared
@@ -134,6 +151,20 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
     return Table(columns, tuple(rows))  # type: ignore[arg-type]
 
 
+def _point(run: Mapping[str, Any], cluster: Cluster) -> TierPoint:
+    metrics = run["metrics"]
+    hit, host, shared = (metrics[f"hit{kind}_ratio"]["value"] for kind in ("", "_host", "_global"))
+    tokens, speed = tiers_of(cluster)
+    ttft = metrics["ttft_s"]["p95"]
+    return TierPoint(run["policy"], tokens, speed, hit, host, shared, ttft_p95_s=ttft)
+
+
 def _label(run: Mapping[str, Any]) -> str:
     rejected = f" ({run['rejected']:,} rejected)" if run["rejected"] else ""
-    return f"{run['policy']}{rejected}"
+    return ", ".join([run["policy"], *_set(run["settings"])]) + rejected
+
+
+def _set(settings: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in settings.items()
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,7 +204,8 @@ def cluster_facts(cluster: Cluster) -> dict[str, Any]:
                 "source": source,
             }
         )
-    return {"engines": cluster.n_engines, "gpus": cluster.n_gpus, "pools": pools}
+    tiers = [asdict(tier) for tier in cluster.kv_tiers]
+    return {"engines": cluster.n_engines, "gpus": cluster.n_gpus, "pools": pools, "kv_tiers": tiers}
 
 
 def slo_facts(slo: Slo, run: Run) -> dict[str, Any]:

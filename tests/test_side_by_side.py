@@ -18,15 +18,17 @@ def trace(tmp_path_factory):
 
 
 CLUSTER = cluster_of(load_profile("h100-qwen3-8b"), 2)
+ALONE = [({}, CLUSTER)]
 
 
 def test_every_run_has_the_numbers_of_a_run_alone(trace):
     asked = [("round-robin", {}), ("smetric", {"slack": 0.5})]
     seen = []
-    result = run_side_by_side(trace, CLUSTER, asked, progress=lambda share, what: seen.append(share))
+    result = run_side_by_side(trace, ALONE, asked, progress=lambda share, what: seen.append(share))
     assert [run["policy"] for run in result.document["runs"]] == ["round-robin", "smetric"]
     for (name, params), run in zip(asked, result.document["runs"], strict=True):
         alone = run_simulation(trace, CLUSTER, policy=name, params=params).document
+        assert run.pop("settings") == {}
         assert {**run, "schema": "agentctl/simulate/1"}.items() <= alone.items()
         shared = {key: value for key, value in result.document.items() if key not in ("schema", "runs")}
         assert shared.items() <= alone.items()
@@ -35,14 +37,14 @@ def test_every_run_has_the_numbers_of_a_run_alone(trace):
 
 
 def test_the_same_policy_with_other_parameters_is_another_run(trace):
-    run_side_by_side(trace, CLUSTER, [("smetric", {"slack": 0.5}), ("smetric", {"slack": 2.0})])
+    run_side_by_side(trace, ALONE, [("smetric", {"slack": 0.5}), ("smetric", {"slack": 2.0})])
     with pytest.raises(UsageError, match="smetric is asked for twice"):
-        run_side_by_side(trace, CLUSTER, [("smetric", {}), ("lmetric", {}), ("smetric", {})])
+        run_side_by_side(trace, ALONE, [("smetric", {}), ("lmetric", {}), ("smetric", {})])
 
 
 def test_figures_hold_the_runs_side_by_side_and_tell_variants_of_a_policy_apart(trace):
     asked = [("smetric", {"slack": 0.5}), ("smetric", {"slack": 2.0}), ("round-robin", {})]
-    result = run_side_by_side(trace, CLUSTER, asked)
+    result = run_side_by_side(trace, ALONE, asked)
     details = [section for section in result.sections if section.is_detail]
     assert [section.name for section in details] == ["latency", "hits", "engines", "hot-spots"]
     for section in details:
@@ -52,6 +54,6 @@ def test_figures_hold_the_runs_side_by_side_and_tell_variants_of_a_policy_apart(
 
 
 def test_on_a_terminal_the_table_is_the_answer(trace):
-    result = run_side_by_side(trace, CLUSTER, [("smetric", {}), ("round-robin", {})])
+    result = run_side_by_side(trace, ALONE, [("smetric", {}), ("round-robin", {})])
     assert "Where prompt tokens" not in render(result.sections, terminal=True)
     assert "Where prompt tokens" in render(result.sections, terminal=True, verbose=True)

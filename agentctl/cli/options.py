@@ -35,6 +35,15 @@ ClusterFile = Annotated[
 ProfileName = Annotated[
     str | None, typer.Option("--profile", metavar="P", help="Engine profile: a preset's name or a TOML file.")
 ]
+Vary = Annotated[
+    list[str],
+    typer.Option(
+        "--vary",
+        metavar="KEY=A,B",
+        help="Settings of the cluster file to try, such as max_num_seqs=64..256 or "
+        "kv_tier.capacity_tokens=0,1e6,5e7 (repeatable).",
+    ),
+]
 Replay = Annotated[
     str | None,
     typer.Option(

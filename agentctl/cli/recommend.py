@@ -15,6 +15,7 @@ from agentctl.cli.options import (
     Seed,
     Slo,
     Trace,
+    Vary,
     whole_numbers,
 )
 
@@ -36,13 +37,7 @@ def recommend(
             help="Routing policies to compare, lists and ranges of parameters too; default: one of a kind.",
         ),
     ] = None,
-    vary: Annotated[
-        list[str],
-        typer.Option(
-            metavar="KEY=A,B",
-            help="Settings of the cluster file to try, such as max_num_seqs=64..256 (repeatable).",
-        ),
-    ] = [],  # noqa: B006  (typer copies it)
+    vary: Vary = [],  # noqa: B006  (typer copies it)
     objective: Annotated[
         str,
         typer.Option(

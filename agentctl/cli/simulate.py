@@ -15,6 +15,7 @@ from agentctl.cli.options import (
     Seed,
     Slo,
     Trace,
+    Vary,
     policy_and_params,
 )
 from agentctl.errors import UsageError
@@ -36,6 +37,13 @@ def simulate(
             help="Routing policy, repeatable: several are shown side by side; default: the cluster's.",
         ),
     ] = [],  # noqa: B006  (typer copies it)
+    vary: Vary = [],  # noqa: B006
+    reach_hit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, metavar="SHARE", help="With --vary: the least KV tier that finds this share."
+        ),
+    ] = None,
     replay: Replay = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Sessions in flight, for --replay closed-loop.")
@@ -64,20 +72,25 @@ def simulate(
     """
     from agentctl.cli.inputs import announce_compilation, open_input, the_cluster
     from agentctl.cli.reports import check_free, finish
+    from agentctl.recommend.grid import axis
+    from agentctl.recommend.variants import variants_of
     from agentctl.result import RESULT_FILE
     from agentctl.side_by_side import run_side_by_side
     from agentctl.simulate import run_simulation
 
-    if len(policy) > 1 and (explain or regret):
-        raise UsageError("several policies", place="--explain, --regret", expected="one --policy")
+    if (len(policy) > 1 or vary) and (explain or regret):
+        raise UsageError("several runs", place="--explain, --regret", expected="one --policy, no --vary")
+    if reach_hit is not None and not vary:
+        raise UsageError("nothing is varied", place="--reach-hit", expected="--vary kv_tier.capacity_tokens=")
     check_free(output, force, mark=RESULT_FILE)
     chosen = [policy_and_params(text) for text in policy] or [(None, {})]
     simulated = the_cluster(cluster, profile, engines)
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
         how = {"replay": replay, "concurrency": concurrency, "seed": seed, "slos": slo, "progress": progress}
-        if len(chosen) > 1:
-            result = run_side_by_side(opened, simulated, chosen, **how)
+        if len(chosen) > 1 or vary:
+            variants = variants_of(simulated, [axis(text) for text in vary])
+            result = run_side_by_side(opened, variants, chosen, wanted_hit=reach_hit, **how)
         else:
             name, params = chosen[0]
             result = run_simulation(

@@ -14,7 +14,7 @@ from agentctl.policies.base import Policy, load_policy
 from agentctl.profile import Profile
 from agentctl.recommend.grid import Axis, policy_grid
 from agentctl.recommend.search import Candidate
-from agentctl.recommend.variants import setting_of, with_setting
+from agentctl.recommend.variants import in_order, setting_of, with_setting
 from agentctl.simulate import current_policy, policy_of
 
 DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
@@ -88,7 +88,7 @@ def _differing(cluster: Cluster, axes: Sequence[Axis], values: Sequence[Any]) ->
 
 
 def _with_all(cluster: Cluster, settings: Settings) -> Cluster:
-    for key, value in settings:
+    for key, value in in_order(settings):
         cluster = with_setting(cluster, key, value)
     check_simulated(cluster)
     return cluster

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from agentctl import inside
+from agentctl.analyzers.words import count
 from agentctl.present import Section, Table, Unit, Value
 from agentctl.recommend import words
 from agentctl.recommend.bands import Band
@@ -21,6 +22,7 @@ from agentctl.recommend.sections.varied import varied
 from agentctl.recommend.sensitivity import Sensitivity
 from agentctl.recommend.validity import Check
 from agentctl.simulate import plain
+from agentctl.tier_picture import TierPoint, tier_picture, tiers_of
 
 RECOMMEND_SCHEMA = "agentctl/recommend/1"
 MOST_ROWS = 20  # of a table; nobody reads more
@@ -146,11 +148,23 @@ def sections(told: Told) -> tuple[Section, ...]:
     details = (
         capacity(decision, told.bands, told.ladder, told.rate_per_min, told.slos, told.wanted_share),
         *pareto(decision, names, told.rate_per_min),
+        *tier_picture([_tier_point(row) for row in decision.rows]),
         *seen,
         *changed,
         _validity(told),
     )
     return _verdict(told), _why(told), *(replace(one, is_detail=True) for one in details), _assumed(told)
+
+
+def _tier_point(row: Row) -> TierPoint:
+    """The candidate at the trace's own load, and what it carries."""
+    tokens, speed = tiers_of(row.candidate.cluster)
+    name = f"{row.candidate.name} on {count(row.candidate.engines, 'engine')}"
+    for key, value in row.candidate.settings:
+        if not key.startswith("kv_tier"):
+            name += f", {key} {value}"
+    hit = row.found.at[0].hit_ratio
+    return TierPoint(name, tokens, speed, hit, None, None, row.peak.value if row.peak else None)
 
 
 def _candidate(row: Row, told: Told) -> dict[str, Any]:

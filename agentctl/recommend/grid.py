@@ -124,7 +124,8 @@ def _number(text: str, place: str) -> int | float:
 def _value(piece: str) -> Any:
     """As TOML reads it; a bare word is a string."""
     try:
-        return tomllib.loads(f"value = {piece}")["value"] if "\n" not in piece else piece
+        value = tomllib.loads(f"value = {piece}")["value"] if "\n" not in piece else piece
+        return int(value) if isinstance(value, float) and value.is_integer() and value >= 1000 else value
     except tomllib.TOMLDecodeError:
         try:
             return _number(piece, "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentctl.cluster import SGLANG_KEYS, VLLM_KEYS, Cluster, KvTier, Network, Pool, Router
 from agentctl.errors import ConfigError, UsageError
+from agentctl.recommend.grid import Axis
 from agentctl.toml import build, check_keys, field_names
 from agentctl.validate.back_test import LIMITS
 
@@ -56,6 +58,23 @@ def with_setting(cluster: Cluster, key: str, value: Any) -> Cluster:
         cluster,
         pools=tuple(_pool(pool, own, value, place) if pool.name in pools else pool for pool in cluster.pools),
     )
+
+
+def variants_of(cluster: Cluster, axes: Sequence[Axis]) -> list[tuple[dict[str, Any], Cluster]]:
+    """Every combination of values: (what is set, the cluster). Raises as `with_setting`."""
+    found = []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        settings = dict(zip((axis.key for axis in axes), values, strict=True))
+        variant = cluster
+        for key, value in in_order(settings.items()):
+            variant = with_setting(variant, key, value)
+        found.append((settings, variant))
+    return found
+
+
+def in_order(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A tier's capacity is set last: at 0 there is nothing left to set."""
+    return sorted(settings, key=lambda one: one[0].endswith("capacity_tokens"))
 
 
 def setting_of(cluster: Cluster, key: str) -> Any:
