@@ -157,7 +157,7 @@ def test_simulate_shows_why_a_request_went_where_it_did(agentctl, dataset):
         ((*PROFILE, "--slo", "ttft is nice"), "ttft is nice"),
         (("--cluster", "gone.toml"), "gone.toml: cannot be read"),
         ((*PROFILE, "--explain", "nobody"), "--explain: no 'nobody' among"),
-        ((*PROFILE, "--policy", "lmetric", "--policy", "smetric", "--regret", 3), "several policies"),
+        ((*PROFILE, "--policy", "lmetric", "--policy", "smetric", "--regret", 3), "several runs"),
     ],
 )
 def test_simulate_explains_what_it_cannot_use(agentctl, dataset, arguments, message):
