@@ -1,11 +1,13 @@
 """`agentctl recommend` as its user meets it: what is kept of a killed run, and what a mistake says."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,16 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def still_running(folder):
+    """Processes that work there, this one aside."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(process.name) != os.getpid() and (process / "cwd").readlink() == folder:
+                found.append(process.name)
+    return found
+
+
 def test_a_killed_comparison_goes_on_where_it_was_and_ends_with_the_same_bytes(
     agentctl, program, weka, tmp_path
 ):
@@ -42,6 +54,10 @@ def test_a_killed_comparison_goes_on_where_it_was_and_ends_with_the_same_bytes(
     assert killed.poll() is None, "it ended before it could be killed"
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
+    deadline = time.monotonic() + 20
+    while still_running(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not still_running(tmp_path)  # workers end with it
     assert not (tmp_path / "again").exists()
     done = agentctl("recommend", weka, *SHORT, "-o", "again")
     assert done.code == 0
