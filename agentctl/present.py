@@ -103,7 +103,8 @@ class Figure:
 class Section:
     """One analyzer's answer: a sentence first, then its evidence, then what was assumed.
 
-    is_detail  on a terminal its tables are shown when asked for
+    is_detail   on a terminal its tables are shown when asked for
+    is_refusal  of a verdict: nothing is claimed or recommended
     """
 
     name: str
@@ -115,6 +116,7 @@ class Section:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     is_detail: bool = False
+    is_refusal: bool = False
 
     @property
     def is_assumptions(self) -> bool:

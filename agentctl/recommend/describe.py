@@ -270,8 +270,10 @@ def _verdict(told: Told) -> Section:
         )
     best = {} if told.decision.chosen is None else {0: listed.index(told.decision.chosen)}
     title = "Times and hits are at the trace's load" + (f"; {left} more in result.json" if left else "")
-    table = Table(tuple(head), tuple(rows), title, best, best_is="recommended")
-    return Section("verdict", "Verdict", told.statement, tables=(table,), warnings=_warnings(told))
+    refused = told.status in ("declined", "objective not met", "not evaluated")
+    table = Table(tuple(head), tuple(rows), title, best, best_is="best" if refused else "recommended")
+    warnings = _warnings(told)
+    return Section("verdict", "Verdict", told.statement, (), (table,), warnings=warnings, is_refusal=refused)
 
 
 def _listed(decision: Decision) -> tuple[list[Row], int]:

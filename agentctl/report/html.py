@@ -21,7 +21,9 @@ from agentctl.report.strokes import swatch
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 LONG = 6  # sections, from which on a list of them leads
-END_OF_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+# Words of a table that are worth a second look, and how they stand out.
+TONES: dict[object, str] = {"WARN": "warn", "FAIL": "bad", "WORSE": "bad", "BETTER": "good"}
+END_OF_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Za-z])")  # a policy's name is in small letters
 
 
 def html_page(
@@ -88,7 +90,8 @@ def _verdict(section: Section) -> str:
     """The first sentence is the answer."""
     answer, *rest = END_OF_SENTENCE.split(section.sentence, maxsplit=1)
     more = f"<span>{_text(rest[0])}</span>" if rest else ""
-    return f'<p class="verdict"><strong>{_text(answer)}</strong> {more}</p>'
+    shape = "verdict refusal" if section.is_refusal else "verdict"
+    return f'<p class="{shape}"><strong>{_text(answer)}</strong> {more}</p>'
 
 
 def _contents(sections: Sequence[Section]) -> str:
@@ -150,6 +153,8 @@ def _table(table: Table) -> str:
             best = table.best.get(place) == number
             content = f"<b>{written}</b><i>{_text(table.best_is)}</i>" if best else written
             label = f' data-label="{_text(names[place])}"'
+            if value in TONES:
+                content = f'<span class="{TONES[value]}">{content}</span>'
             cells.append(f"<td{_side(text, written)}{label}>{content}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     caption = f'<p class="caption">{_text(table.title)}</p>' if table.title else ""

@@ -170,3 +170,11 @@ def test_long_words_are_stacked_on_a_phone_but_long_names_are_not(row, shape):
     table = Table((("policy", ""), ("finding", "")), (row,))
     page = html_page("day", "agentctl x", (Section("verdict", "", "so", tables=(table,)),), ()).decode()
     assert f'<div class="{shape}"' in page
+
+
+def test_a_refusal_looks_like_one_and_so_does_a_check_that_fails():
+    table = Table((("check", ""), ("status", "")), (("V1", "FAIL"), ("V2", "OK")))
+    refused = Section("verdict", "", "Declined: V1.", tables=(table,), is_refusal=True)
+    page = html_page("day", "agentctl x", (refused,), ()).decode()
+    assert '<p class="verdict refusal">' in page
+    assert '<span class="bad">FAIL</span>' in page and ">OK</td>" in page
