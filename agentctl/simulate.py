@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from agentctl.analyzers.words import count, percent, seconds
 from agentctl.cluster import load_cluster
 from agentctl.distinct import distinct
 from agentctl.explain import explain_requests, explain_section, request_numbers
+from agentctl.files import canonical_json
 from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.inside.hot import hot_figure
 from agentctl.inside.look import Look, sources
@@ -34,6 +36,7 @@ from agentctl.workload import Workload, compile_workload
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
+    from agentctl.profile import Profile
     from agentctl.trace import Trace
 
 SIMULATE_SCHEMA = "agentctl/simulate/1"
@@ -202,10 +205,17 @@ def cluster_facts(cluster: Cluster) -> dict[str, Any]:
                 "gpu": profile.gpu,
                 "batch_time": batch_time,
                 "source": source,
+                "calibration_digest": calibration_digest(profile),
             }
         )
     tiers = [asdict(tier) for tier in cluster.kv_tiers]
     return {"engines": cluster.n_engines, "gpus": cluster.n_gpus, "pools": pools, "kv_tiers": tiers}
+
+
+def calibration_digest(profile: Profile) -> str:
+    """Of what makes an engine's times, whatever the file is called."""
+    known = {"model": profile.model, "gpu": profile.gpu, "batch_time": profile.batch_time._asdict()}
+    return hashlib.blake2b(canonical_json(known), digest_size=16).hexdigest()
 
 
 def slo_facts(slo: Slo, run: Run) -> dict[str, Any]:

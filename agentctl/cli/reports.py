@@ -117,6 +117,10 @@ def _provenance(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(document.get("trace"), dict):
         known["trace_digest"] = document["trace"].get("digest")
     known.setdefault("seed", document.get("seed"))
+    cluster = document.get("cluster")
+    for pool in cluster.get("pools", []) if isinstance(cluster, dict) else []:
+        if isinstance(pool, dict) and "calibration_digest" in pool:
+            known[f"calibration of {pool.get('profile')}"] = pool["calibration_digest"]
     for what, value in known.items():
         if isinstance(value, str | int | float):
             yield what.replace("_", " "), str(value)

@@ -40,7 +40,8 @@ def look_inside(
     if not rows:
         return Finals()
     names, rung = Names(decision), operating_rung(decision)
-    looks, outcomes = [], []
+    looks: list[Look] = []
+    first: Outcome | None = None
     for row in rows:
         if progress:
             progress(1.0, f"{row.candidate.title} from inside")
@@ -52,5 +53,5 @@ def look_inside(
             colour=names.colour(candidate), is_strong=is_first, count=after_warm_up,
         )  # fmt: skip
         looks.append(look)
-        outcomes.append(outcome)
-    return Finals(tuple(row.candidate for row in rows), tuple(looks), outcomes[0], ladder.load(rung))
+        first = first or outcome
+    return Finals(tuple(row.candidate for row in rows), tuple(looks), first, ladder.load(rung))

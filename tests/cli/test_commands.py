@@ -113,6 +113,8 @@ def test_simulate_leaves_a_run_that_can_be_rendered_again(agentctl, dataset, tmp
     assert all(line.startswith("compiling the simulator, once") for line in before)  # on a new machine
     assert agentctl("report", "run").out == done.out
     page = (tmp_path / "run" / "report.html").read_bytes()
+    for what in (b"trace digest", b"calibration of h100-qwen3-8b", b"seed", b"agentctl simulate"):
+        assert what in page  # what it was made from
     assert agentctl("report", "run", "--html", "again.html", "-q").code == 0
     assert (tmp_path / "again.html").read_bytes() == page
 
