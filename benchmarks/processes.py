@@ -69,9 +69,17 @@ def ingested(log: Path, sessions: str = "auto") -> Path:
     return trace
 
 
-def write_cluster(folder: Path, engines: int, scheduler: str = "vllm") -> Path:
-    path = folder / f"{scheduler}-{engines}.toml"
-    path.write_text(CLUSTER.format(engines=engines, limits=LIMITS[scheduler]))
+# One store for the cluster, large enough for 10,000 requests of the agentic trace.
+TIER = """
+[[kv_tier]]
+preset = "rdma-store"
+capacity_tokens = 50_000_000
+"""
+
+
+def write_cluster(folder: Path, engines: int, scheduler: str = "vllm", has_tier: bool = False) -> Path:
+    path = folder / f"{scheduler}-{engines}{'-tier' if has_tier else ''}.toml"
+    path.write_text(CLUSTER.format(engines=engines, limits=LIMITS[scheduler]) + TIER * has_tier)
     return path
 
 

@@ -1,11 +1,12 @@
 """How many requests the simulator replays in a CPU second: whole `agentctl simulate` processes, warm caches.
 
-    python benchmarks/simulator.py [--policies all|NAME,NAME] [--parts agentic,large,weka,million] [--runs 3]
+    python benchmarks/simulator.py [--policies all|NAME,NAME] [--parts agentic,large,tier,million] [--runs 3]
 
 agentic   the agentic trace (make_agentic_trace.py) at 40 requests/s, open loop, on 8 engines of 8,193 blocks
           of 64 tokens, 256 sequences, 8,192 batched tokens. Bars: 150,000 requests/s; a policy that replays
           an estimator per engine 20,000
 large     the same at 8 times the rate on 64 engines. Bars: 60,000; CPU per request at most 2.5 times as much
+tier      `agentic` with a KV tier of the whole cluster (replay only). Bar: 75,000 requests/s
 weka      the public Claude Code captures (--weka weka_traces.jsonl.zst) on 16 engines, one policy. Bar: 1 s
 million   a million requests: wall seconds and peak memory, also with an empty store of workloads. Bars: 10 s;
           2 KB a request above 250 MB
@@ -41,9 +42,17 @@ def simulate(trace: Path, cluster: Path, policy: str, replay: str = "timestamps"
 class Slope:
     """Two lengths of the same trace on a cluster."""
 
-    def __init__(self, folder: Path, engines: int, rate: float, sizes: list[int], scheduler: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        engines: int,
+        rate: float,
+        sizes: list[int],
+        scheduler: str,
+        has_tier: bool = False,
+    ) -> None:
         self.sizes = sizes
-        self.cluster = write_cluster(folder, engines, scheduler)
+        self.cluster = write_cluster(folder, engines, scheduler, has_tier)
         self.traces = []
         for n in sizes:
             log = folder / f"agentic-{n}-{engines}.jsonl"
@@ -81,6 +90,16 @@ def slopes(folder: Path, policies: list[str], parts: list[str], args: argparse.N
         growth = f"  CPU a request x {found[0][0] / found[1][0]:.2f}" if all(found) else ""
         cells = "".join(f" {rate:11,.0f}" for pair in found for rate in pair or (math.nan, math.nan))
         print(f"{policy:32}{cells}{growth}", flush=True)
+
+
+def tier(folder: Path, policies: list[str], args: argparse.Namespace) -> None:
+    without, with_one = (
+        Slope(folder, 8, 40.0, args.sizes[:1], args.scheduler, has_tier) for has_tier in (False, True)
+    )
+    print(f"{'policy':32} {'no tier':>11} {'one tier':>11}  requests per CPU second, 8 engines, replay")
+    for policy in policies:
+        rates = [slope.replays_per_s(policy, args.runs) for slope in (without, with_one)]
+        print(f"{policy:32} {rates[0]:11,.0f} {rates[1]:11,.0f}", flush=True)
 
 
 def weka(folder: Path, log: Path, policy: str, args: argparse.Namespace) -> None:
@@ -146,6 +165,8 @@ def main() -> None:
         folder = Path(name)
         if {"agentic", "large"} & set(parts):
             slopes(folder, policies, parts, args)
+        if "tier" in parts:
+            tier(folder, policies, args)
         if args.weka:
             weka(folder, args.weka, one, args)
         if "million" in parts:
