@@ -1,12 +1,12 @@
-"""Policies with no KV tier, a small one and plenty: SMetric's findings on the frozen workload, by their peaks.
+"""Policies with no KV tier, a small one and plenty: SMetric's findings, by peaks on the frozen workload.
 
     python benchmarks/tier_shapes.py [--sessions 4000] [--rate 40] [--replicates 8] [--seed 0]
 
-8 engines of 8,193 blocks of 64 tokens (h100-qwen3-8b), a store for the cluster over RDMA. Prints, per policy and
-capacity, the share of prompt tokens found at the trace's load and the load carried within the default
-objectives, as `agentctl recommend` finds it. Published (SMetric, arXiv 2607.08565): without a tier 45 % reuse of
-a balanced policy against 74 % of one that favours the cache; with a provisioned tier balance alone comes
-within 7 % of the best.
+8 engines of 8,193 blocks of 64 tokens (h100-qwen3-8b), a store for the cluster over RDMA. Prints, per policy
+and capacity, the share of prompt tokens found at the trace's load and the load carried within the default
+objectives, as `agentctl recommend` finds it. Published (SMetric, arXiv 2607.08565): without a tier 45 %
+reuse of a balanced policy against 74 % of one that favours the cache; with a provisioned tier balance alone
+comes within 7 % of the best.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from processes import agentctl, machine, write_cluster
 
-POLICIES = "least-loaded,round-robin,lmetric,smetric,session-sticky,bailian"
+POLICIES = "least-loaded,round-robin,lmetric,smetric,session-sticky,bailian-linear"
 CAPACITIES = {0: "none", 2_000_000: "small", 50_000_000: "provisioned"}
 
 
@@ -42,7 +42,6 @@ def main() -> None:
             "--vary", vary, "--replicates", args.replicates, "--no-sensitivity", "-o", run,
         )  # fmt: skip
         document = json.loads((run / "result.json").read_text())
-    peaks = [one["peak_sessions_per_min"] for one in document["candidates"]]
     print(
         f"{'policy':16} {'tier':12} {'hit':>7} {'carries':>9} {'95 %':>15}  of the best peak with that tier"
     )
@@ -54,7 +53,6 @@ def main() -> None:
             peak, interval = one["peak_sessions_per_min"], one["interval_sessions_per_min"]
             ends = " to ".join("open" if end is None else f"{end:.0f}" for end in interval or (None, None))
             print(f"{one['policy']:16} {label:12} {hit:7.1%} {peak:9.1f} {ends:>15} {peak / best:8.1%}")
-    assert peaks, "recommend tells a peak for every candidate"
 
 
 def _capacity(candidate: dict) -> int:
