@@ -28,7 +28,7 @@ from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.reach import check_reachable
 from agentctl.recommend.runs import RUNS_FILE, Runs
 from agentctl.recommend.scenario import Scenario, covariance_of
-from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Ladder
+from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Found, Ladder
 from agentctl.recommend.sensitivity import Sensitivity, families_of, finalists_of, vary
 from agentctl.recommend.study import Plan, Work, study
 from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, check_all
@@ -115,9 +115,16 @@ def recommend(
     _compile_all(candidates, workload)
     work = Work(world.measure, ladder, world.keep, progress, n_workers())
     later = (MOST_REPLICATES + 1 + (20 if sensitivity else 0)) * min(len(candidates), 5)
-    plan = Plan(replicates, wanted, reference, later=later)
-    found = study(candidates, work, plan)
-    decision = decide(found, reference, wanted, reference_only, ladder, deployed.may_be_chosen)
+
+    def decided(found: Sequence[Found]) -> Decision:
+        return decide(found, reference, wanted, reference_only, ladder, deployed.may_be_chosen)
+
+    def chosen(found: Sequence[Found]) -> Found | None:
+        row = decided(found).chosen
+        return row.found if row else None
+
+    plan = Plan(replicates, wanted, reference, later, chosen)
+    decision = decided(study(candidates, work, plan))
     tested = _back_test(trace, clusters, base if cluster else None, current)
     banded = bands(finalists_of(decision), work, decision.n_replicates)
     varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None

@@ -145,7 +145,7 @@ class Found:
     """One candidate: what it did at every load tried on the whole trace, and on every replicate.
 
     dropped_after  replicates after which it was surely worse than the leader by more than the indifference
-                   zone; None: it went the whole way
+                   zone, or not among the best few; None: it went the whole way
     """
 
     candidate: Candidate

@@ -110,12 +110,14 @@ class Plan:
     """How many replicates, and why.
 
     later  tasks that are expected after the study (of the sensitivity), for the progress
+    chosen  who would be recommended by what is known so far: goes on, whoever else is among the best few
     """
 
     replicates: int | None = None  # None: as many as BUDGET allows, of STAGES
     objectives: tuple[Objective, ...] = (OBJECTIVES["peak-load"],)
     reference: str = ""
     later: int = 0
+    chosen: Callable[[Sequence[Found]], Found | None] = lambda found: None
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -153,7 +155,8 @@ def study(candidates: Sequence[Candidate], work: Work, plan: Plan) -> list[Found
 
 
 def _survivors(found: Sequence[Found], alive: list[int], stage: int, plan: Plan, ladder: Ladder) -> list[int]:
-    """Who goes on: the current policy, and all that are not surely worse than the best; then the best few."""
+    """Who goes on: the current policy, and all that are not surely worse than the best; then the best few and
+    who would be recommended."""
     sizes = {found[c].candidate.n_gpus for c in alive} if _is_about_gpus(plan) else {None}
     staying = set()
     for size in sizes:
@@ -163,6 +166,8 @@ def _survivors(found: Sequence[Found], alive: list[int], stage: int, plan: Plan,
         if stage >= STAGES[1]:
             best = sorted(best, key=lambda c: -_load(found[c]))[:FINALISTS]
         staying |= set(best)
+    chosen = plan.chosen(found)
+    staying |= {c for c in alive if found[c] is chosen}
     for c in alive:
         f = found[c]
         if c not in staying and not (f.candidate.name == plan.reference and not f.candidate.settings):

@@ -24,9 +24,10 @@ FAILS = HOLDS._replace(score=-0.1)
 
 
 def candidate(name, engines=4, price=None, settings=()):
+    policy, _, _ = name.partition(":slack")
     cluster = cluster_of(PROFILE, engines)
     pool = dataclasses.replace(cluster.pools[0], price_per_hour=price)
-    return Candidate(name, load_policy(name), dataclasses.replace(cluster, pools=(pool,)), settings)
+    return Candidate(name, load_policy(policy), dataclasses.replace(cluster, pools=(pool,)), settings)
 
 
 def found(name, peak, replicates, engines=4, side="", at_trace=HOLDS):
@@ -191,7 +192,7 @@ CAPACITY = {"smetric": 1.8, "lmetric": 1.79, "round-robin": 1.2, "least-loaded":
 
 def run_of(candidate, load, factor):
     """100 requests, of which as many are slow as the load exceeds the capacity."""
-    slow = int(np.clip(50 * load / (CAPACITY[candidate.name] * factor), 0, 100))
+    slow = int(np.clip(50 * load / (CAPACITY[candidate.policy.name] * factor), 0, 100))
     n = 100
     first = np.where(np.arange(n) < slow, 3.0, 0.5)
     zeros = np.zeros(n, dtype=np.int64)
@@ -200,14 +201,16 @@ def run_of(candidate, load, factor):
     return Run(1, 1, ones > 0, zeros, zeros, *times, ones, ones, zeros, ones, first, first, zeros)
 
 
-def study_of(names, replicates=4, noise=0.1, objective="peak-load", reference="", **kwargs):
+def study_of(
+    names, replicates=4, noise=0.1, objective="peak-load", reference="", chosen=lambda found: None, **kwargs
+):
     slos = parse_slos(["ttft < 1s @ 50%"])
 
     def measure(candidate, scenario, rung):
         factor = 1 + noise * scenario.replicate
         return measured(run_of(candidate, LADDER.load(rung), factor), slos)
 
-    plan = Plan(replicates, objectives_in(objective), reference)
+    plan = Plan(replicates, objectives_in(objective), reference, chosen=chosen)
     return study([candidate(name) for name in names], Work(measure, LADDER, **kwargs), plan)
 
 
@@ -237,6 +240,15 @@ def test_who_is_surely_worse_drops_out_after_the_first_stage_and_the_current_pol
     decision = decide(list(founds.values()), "least-loaded")
     assert {row.candidate.name for row in decision.tied} == {"smetric", "lmetric"}
     assert verdicts(decision)["round-robin"] == "NOT DISTINGUISHABLE"  # both are as bad, on 8 pairs
+
+
+@pytest.mark.parametrize("cheapest", [0, 5])
+def test_after_the_second_stage_the_best_four_and_the_one_to_be_recommended_go_on(cheapest):
+    names = [f"smetric:slack={n}" for n in range(1, 7)]
+    found = study_of(names, 20, noise=0.0, chosen=lambda found: found[cheapest])
+    went = [f.dropped_after is None for f in found]
+    assert went == [True] * 4 + [False, cheapest == 5]
+    assert [len(f.replicates) for f in found] == [20 if on else 16 for on in went]
 
 
 def test_inside_the_indifference_zone_nobody_drops_out():
