@@ -146,3 +146,12 @@ def test_the_document_of_a_run_has_its_numbers_and_no_curves(run):
     told = json.loads(canonical_json(document(looks(run)[0])))
     assert told["ttft_s"]["p50"] == 1.0
     assert set(told) == {"ttft_s", "tpot_s", "e2e_s", "prompt_tokens_from", "regret", "hot_spots"}
+
+
+def test_what_tiers_gave_is_no_longer_the_engines_own(run):
+    """Of 400 tokens 200 were found: 40 in host memory, 60 in the cluster's store, 100 on the engine."""
+    tiered = run._replace(host_tokens=np.array([0, 0, 40, 0, 0]), global_tokens=np.array([0, 0, 20, 40, 0]))
+    found = sources(tiered)
+    assert (found["local"], found["host"], found["cluster"]) == pytest.approx((0.25, 0.1, 0.15))
+    figure = hits_figure(looks(tiered))
+    assert [curve.name for curve in figure.curves] == list(SOURCES.values())
