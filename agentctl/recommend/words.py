@@ -9,6 +9,7 @@ from agentctl.recommend.search import Measured
 from agentctl.recommend.sensitivity import Sensitivity
 
 BUSIEST = "loads its busiest engine with {} times the mean prefill, {} {}"
+MOST_NAMES = 8  # in one sentence
 FEW_REPLICATES = 10  # below, a normal interval is rough
 
 
@@ -116,10 +117,12 @@ def _missing(decision: Decision) -> str:
     """Who misses the objectives at the trace's own load, when the chosen one holds them there."""
     assert decision.chosen is not None
     size = decision.chosen.candidate.engines
-    fits = {row.candidate.name: row.holds_on_trace for row in decision.rows if row.candidate.engines == size}
+    fits = {row.candidate.title: row.holds_on_trace for row in decision.rows if row.candidate.engines == size}
     names = [name for name, holds in fits.items() if not holds]
     if not names or not decision.chosen.holds_on_trace:
         return ""
+    if len(names) > MOST_NAMES:
+        return f" At the trace's own load {len(names)} of {len(fits)} candidates miss the objectives."
     return f" At the trace's own load {_and(names)} {'misses' if len(names) == 1 else 'miss'} the objectives."
 
 
@@ -154,7 +157,7 @@ def _against(row: Row, current: str, rate_per_min: float | None) -> str:
 def reasons(chosen: Row, other: Row, rung: int, load_text: str) -> tuple[str, ...]:
     """Why `chosen` differs from `other` at a load where both were run; only what does differ is said."""
     a, b = chosen.found.at[rung], other.found.at[rung]
-    names = chosen.candidate.name, other.candidate.name
+    names = chosen.candidate.title, other.candidate.title
     said = [f"compared at {load_text}:"]
     pairs = (
         (a.hit_ratio, b.hit_ratio, "finds {} of the prompt tokens in cache, {} {}", percent, 0.005),

@@ -1,5 +1,7 @@
 """The words of a verdict on decisions that are given."""
 
+import dataclasses
+
 import numpy as np
 
 from agentctl.cluster import cluster_of
@@ -125,4 +127,17 @@ def test_an_objective_without_data_is_not_evaluated_in_the_first_words():
     text = words.statement(decision, "smetric", 60.0)
     assert text.startswith(
         "Not evaluated: tokens-per-joule has no value here: the profile has no power table"
+    )
+
+
+def test_settings_of_one_policy_are_told_apart():
+    one, other = found("smetric", 2.0), found("smetric", 1.0, at=AT._replace(score=-0.1, attained=0.5))
+    other.candidate = dataclasses.replace(other.candidate, settings=(("max_num_seqs", 8),))
+    decision = decide([one, other], "round-robin")
+    said = words.reasons(decision.rows[0], decision.rows[1], 0, "60 sessions/min")
+    assert (
+        said[1] == "smetric misses the objectives in 2.0 % of the requests, smetric, max_num_seqs 8 in 50.0 %"
+    )
+    assert words.statement(decision, "round-robin", 60.0).endswith(
+        "At the trace's own load smetric, max_num_seqs 8 misses the objectives."
     )
