@@ -134,16 +134,20 @@ def _part_of(progress: Progress | None, done: int, n: int) -> Progress | None:
 
 
 def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """A column for every key that is varied."""
+    keys = tuple(runs[0]["settings"])
     columns = (
-        ("policy", ""), ("TTFT p50", "s"), ("TTFT p95", "s"), ("TPOT p95", "s"), ("session p50", "s"),
-        ("hit", "ratio"), ("within SLO", "ratio"), ("prefill, busiest over mean", "ratio"),
+        ("policy", ""), *((key.replace("_", " ").replace(".", " "), "") for key in keys),
+        ("TTFT p50", "s"), ("TTFT p95", "s"), ("TPOT p95", "s"), ("session p50", "s"), ("hit", "ratio"),
+        ("within SLO", "ratio"), ("prefill, busiest over mean", "ratio"),
     )  # fmt: skip
     rows: list[tuple[Value, ...]] = []
     for run in runs:
         metrics = run["metrics"]
         rows.append(
             (
-                _label(run), metrics["ttft_s"]["p50"], metrics["ttft_s"]["p95"], metrics["tpot_s"]["p95"],
+                run["policy"] + _rejected(run), *(run["settings"][key] for key in keys),
+                metrics["ttft_s"]["p50"], metrics["ttft_s"]["p95"], metrics["tpot_s"]["p95"],
                 metrics["session_s"]["p50"], metrics["hit_ratio"]["value"], metrics["within_slo"]["value"],
                 metrics["imbalance_prefill"]["value"],
             )
@@ -160,8 +164,11 @@ def _point(run: Mapping[str, Any], cluster: Cluster) -> TierPoint:
 
 
 def _label(run: Mapping[str, Any]) -> str:
-    rejected = f" ({run['rejected']:,} rejected)" if run["rejected"] else ""
-    return ", ".join([run["policy"], *_set(run["settings"])]) + rejected
+    return ", ".join([run["policy"], *_set(run["settings"])]) + _rejected(run)
+
+
+def _rejected(run: Mapping[str, Any]) -> str:
+    return f" ({run['rejected']:,} rejected)" if run["rejected"] else ""
 
 
 def _set(settings: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ hold the same content: a lookup takes the one cached first, a reuse forgets only
 A *run* is consecutive blocks of one line (agentctl.sim.content), cached by one request, with the same users.
 Free runs form a queue; a run gives up its blocks from its end. Whoever uses a block also uses every block
 before it on its path and frees it later, so what an engine holds of a line is always a beginning: `held`.
-`known` is the same as the router's index has heard of it.
+`known` is the same as the router's index has heard of it (agentctl.sim.news).
 
 Everything is modified in place; agentctl.sim.state says what the fields are. Indices: e engine, x run (a slot
 of engine e), line.
@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from agentctl.sim.jit import kernel
-from agentctl.sim.state import CLOCK, FREE_HOLD, LOST_HOLDS, N_HOLDS, N_LOSSES, NO_NEWS, NONE
+from agentctl.sim.news import tell
+from agentctl.sim.state import CLOCK, FREE_HOLD, LOST_HOLDS, N_HOLDS, N_LOSSES, NONE
 
 # Slots and queues
 
@@ -86,81 +87,6 @@ def _append(s, e, x):
         runs[e, last].next = x
     engine.newest = x
     engine.n_free += run.high - run.low
-
-
-@kernel
-def tell(s, e, line):
-    """The router's index will hear of this line when the batch ends."""
-    engine = s.engines[e]
-    if np.int64(s.lines[line, e].news) == NO_NEWS:
-        s.lines[line, e].news = engine.first_news
-        engine.first_news = line
-
-
-@kernel
-def announce(s, e, now):
-    """Bring the router's index of engine e up to what the engine holds, at once or after its delay."""
-    engine = s.engines[e]
-    line = engine.first_news
-    while line != NONE:
-        _announce_held(s, e, line, np.int64(s.lines[line, e].held), now)
-        after = np.int64(s.lines[line, e].news)
-        s.lines[line, e].news = NO_NEWS
-        line = after
-    engine.first_news = NONE
-
-
-@kernel
-def _announce_held(s, e, line, held, now):
-    router = s.router[0]
-    if router.index_delay == 0:
-        s.known[line, e] = held
-    elif router.n_late == s.late.size:
-        router.lost_late += 1
-    else:
-        _announce_late(s, e, line, held, now)
-
-
-@kernel
-def _announce_late(s, e, line, held, at):
-    """In order of time: a run is settled after other engines have announced what they did since."""
-    router, late = s.router[0], s.late
-    place = router.first_late + router.n_late
-    router.n_late += 1
-    while place > router.first_late and late[(place - 1) % late.size].at > at:
-        before, here = late[(place - 1) % late.size], late[place % late.size]
-        here.at, here.engine, here.line, here.held = before.at, before.engine, before.line, before.held
-        place -= 1
-    here = late[place % late.size]
-    here.at, here.engine, here.line, here.held = at, e, line, held
-
-
-@kernel
-def announce_loaded(s, e, r, named, now):
-    """The router's index hears of r's blocks from `named` on, which a load has brought. What the batch in
-    flight does to the same lines it hears at the batch's end: until then there may be a gap before them."""
-    job, before = s.jobs[r], np.int64(0)
-    for at in range(job.path_start, job.path_stop):
-        line, length = np.int64(s.path[at].line), np.int64(s.path[at].length)
-        low, high = max(named - before, 0), min(job.n_blocks - before, length)
-        if high <= 0:
-            break
-        if low < high:
-            known = _last_announced(s, e, line)
-            if low <= known < high:
-                _announce_held(s, e, line, high, now)
-        before += length
-
-
-@kernel
-def _last_announced(s, e, line):
-    """What the router's index has heard of the line, or is going to."""
-    router, late = s.router[0], s.late
-    for k in range(router.n_late - 1, -1, -1):
-        one = late[(router.first_late + k) % late.size]
-        if one.engine == e and one.line == line:
-            return np.int64(one.held)
-    return np.int64(s.known[line, e])
 
 
 # Taking free blocks

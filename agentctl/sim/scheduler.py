@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from agentctl.sim.cache import announce
 from agentctl.sim.holding import allocate, blocks_for, give_back, has_room, look_up, use_path
 from agentctl.sim.jit import kernel, rule
+from agentctl.sim.news import announce
 from agentctl.sim.queue import apply, apply_run, is_decode, leave_queue, owe, owe_rest, wait_in
 from agentctl.sim.state import NONE
 from agentctl.sim.steps import last_step, repeat, set_end, settle, step_end, time_batch

@@ -18,8 +18,8 @@ import math
 
 import numpy as np
 
-from agentctl.sim.cache import announce
 from agentctl.sim.jit import kernel, rule
+from agentctl.sim.news import announce
 from agentctl.sim.queue import apply, apply_run
 from agentctl.sim.sglang_decode import lower_ratio, plan_decode, repeat, settle
 from agentctl.sim.sglang_holding import release, remember

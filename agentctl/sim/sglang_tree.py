@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentctl.sim.cache import tell
 from agentctl.sim.jit import kernel
+from agentctl.sim.news import tell
 from agentctl.sim.sglang_leaves import add_leaf, oldest_leaf, remove_leaf, use_leaf
 from agentctl.sim.state import CLOCK, NONE
 

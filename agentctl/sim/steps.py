@@ -10,9 +10,10 @@ import math
 
 import numpy as np
 
-from agentctl.sim.cache import announce, take
+from agentctl.sim.cache import take
 from agentctl.sim.holding import name_blocks
 from agentctl.sim.jit import kernel, rule
+from agentctl.sim.news import announce
 from agentctl.sim.queue import is_decode
 from agentctl.sim.sight import SEES_HITS, SEES_PROGRESS, SEES_STEPS
 from agentctl.sim.state import NONE

@@ -183,7 +183,7 @@ def _tier_state(
         or [np.zeros(1, np.int64)]
     )
     n_moves = n_stretches + int(usable.sum()) + 2 if settings else 1
-    most_blocks = _most_blocks(content) + int(usable.max()) + 2
+    most_blocks = _most_blocks(content) + int(usable.max()) + 2 if settings else 1
     links: Links = make_links(shares, n_moves, n_engines)
     n_losses = 4 * int(usable.max()) + 64 if writes_back else 0
     arrays: tuple[Any, ...] = (

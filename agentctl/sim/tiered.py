@@ -14,17 +14,19 @@ import math
 import numpy as np
 
 from agentctl.sim import keeping, scheduler, steps
-from agentctl.sim.cache import announce_loaded, take
+from agentctl.sim.cache import take
 from agentctl.sim.holding import allocate, blocks_for, give_back, look_up, name_blocks, use_path
 from agentctl.sim.jit import kernel, rule
+from agentctl.sim.news import announce_loaded
 from agentctl.sim.queue import is_decode, leave_queue, owe_rest
 from agentctl.sim.scheduler import plan_running, threshold
 from agentctl.sim.sight import SEES_TIERS
-from agentctl.sim.state import N_LOSSES, NONE
+from agentctl.sim.state import NONE
 from agentctl.sim.steps import cut, repeat, set_end, time_batch
-from agentctl.sim.tier_moves import load, next_ended, search, see, store, store_of
-from agentctl.sim.tier_state import ASYNC, AWAITED, BACK, LOADING, NO_STANDING, READY, SELECTIVE, UNKNOWN
+from agentctl.sim.tier_moves import load, next_ended, search, see, store_of
+from agentctl.sim.tier_state import ASYNC, AWAITED, LOADING, NO_STANDING, READY, SELECTIVE, UNKNOWN
 from agentctl.sim.tier_store import path_units
+from agentctl.sim.tier_storing import note_prompt, store_through, who_may_be_stored, write_back
 
 
 @rule
@@ -38,7 +40,8 @@ def start(s, e, now):
     while n_planned == 0 and bench.n_ready > 0 and engine.n_running == 0 and bench.n_loading == 0:
         _start_over(s, e)
         budget, n_planned, preempted = _plan(s, e, now)
-    _write_back(s, e, now)
+    write_back(s, e, now)
+    transfers_end(s, now)
     if n_planned == 0:
         return 0
     only_decodes = time_batch(s, e, now, n_planned)
@@ -64,7 +67,7 @@ def _plan(s, e, now):
     if s.losses.size:
         for i in range(s.engines[e].n_running):
             if s.planned[e, i] and not is_decode(s.jobs[s.running[e, i]]):
-                _note(s, e, s.running[e, i])
+                note_prompt(s, e, s.running[e, i])
     return budget, n_planned, preempted
 
 
@@ -107,7 +110,7 @@ def _admit(s, e, budget, n_planned, now):
             break  # only a loaded one can fail here
         allocate(s, e, r, tokens)
         if s.losses.size:
-            _note(s, e, r)
+            note_prompt(s, e, r)
         if one.standing == READY:
             one.standing = NO_STANDING
             s.benches[e].n_ready -= 1
@@ -262,7 +265,7 @@ def _make_ready(s, e, r, now):
     name_blocks(s, e, r, np.int64(s.jobs[r].n_blocks))
     announce_loaded(s, e, r, named, now)
     if s.losses.size:
-        _note(s, e, r)
+        note_prompt(s, e, r)
     s.loads[r].standing = READY
     s.benches[e].n_loading -= 1
     s.benches[e].n_ready += 1
@@ -272,93 +275,8 @@ def _make_ready(s, e, r, now):
 @rule
 def finish(s, e, now):
     """As without tiers; then what was computed goes to the tiers that are written through."""
-    n = _who_may_be_stored(s, e) if s.limits[e].prefix_caching else np.int64(0)
+    n = who_may_be_stored(s, e) if s.limits[e].prefix_caching else np.int64(0)
     n_ended = scheduler.finish(s, e, now)
-    for i in range(n):
-        r, is_prefilled, ends = s.started[i] // 4, s.started[i] & 2, s.started[i] & 1
-        job = s.jobs[r]
-        for t in range(s.tiers.size):
-            tier = s.tiers[t]
-            if tier.write == BACK or not (is_prefilled or (ends and tier.write_decode)):
-                continue
-            tokens = np.int64(job.computed)
-            if not tier.write_decode:
-                tokens = min(tokens, np.int64(job.prompt))
-            n_wanted = path_units(s, r, tier.unit_blocks, 0, tokens // tier.unit_tokens, np.int64(0))
-            if tier.write == SELECTIVE:
-                n_wanted = _hit_twice(s, store_of(s, t, e), n_wanted)
-            store(s, e, r, t, n_wanted, now)
+    store_through(s, e, n, now)
     transfers_end(s, now)
     return n_ended
-
-
-@kernel
-def _who_may_be_stored(s, e):
-    """Whose prompt the batch completes and who ends with it, in its order, into `s.started`; how many."""
-    engine, n = s.engines[e], np.int64(0)
-    steps_of_run = engine.run_steps
-    for i in range(engine.n_running):
-        r, tokens = s.running[e, i], s.planned[e, i]
-        job = s.jobs[r]
-        if steps_of_run:
-            is_prefilled, emits = False, steps_of_run
-        else:
-            emits = np.int64(tokens > 0 and job.computed + tokens == job.prompt + job.emitted)
-            is_prefilled = emits == 1 and not is_decode(job)
-        ends = emits > 0 and job.emitted + emits == job.output
-        if is_prefilled or ends:
-            s.started[n] = 4 * r + 2 * is_prefilled + ends
-            n += 1
-    return n
-
-
-@kernel
-def _hit_twice(s, k, n):
-    """Of the n wanted ranges, those whose units were local hits of two admissions: a beginning."""
-    for i in range(n):
-        one = s.wanted[i]
-        twice = np.int64(s.shelves[k, one.line].twice)
-        if twice < one.high:
-            one.high = max(twice, np.int64(one.low))
-            return i + (1 if one.high > one.low else 0)
-    return n
-
-
-@kernel
-def _note(s, e, r):
-    """Blocks of r's prompt that are here go to tiers that are written back when they are lost."""
-    job, size = s.jobs[r], s.limits[e].block_tokens
-    left = min(np.int64(job.n_named), job.prompt // size)
-    for at in range(job.path_start, job.path_stop):
-        line, length = s.path[at].line, min(np.int64(s.path[at].length), left)
-        if length <= 0:
-            break
-        s.noted[line, e] = max(np.int64(s.noted[line, e]), length)
-        left -= length
-
-
-@kernel
-def _write_back(s, e, now):
-    """What this planning has lost, in one store; what was lost last is nearest to the head."""
-    n_losses = s.counts[N_LOSSES]
-    s.counts[N_LOSSES] = 0
-    if n_losses == 0:
-        return
-    for t in range(s.tiers.size):
-        tier, n = s.tiers[t], np.int64(0)
-        if tier.write != BACK:
-            continue
-        for i in range(n_losses - 1, -1, -1):
-            line = np.int64(s.losses[i].line)
-            high = np.int64(s.losses[i].high)
-            if not tier.write_decode:
-                high = min(high, np.int64(s.noted[line, e]))
-            low = max(np.int64(s.losses[i].low), np.int64(s.lines[line, e].held))  # found again
-            first = (s.depths[line] + low) // tier.unit_blocks
-            last = (s.depths[line] + high) // tier.unit_blocks
-            if low < high and first < last:
-                s.wanted[n].line, s.wanted[n].low, s.wanted[n].high = line, first, last
-                n += 1
-        if n:
-            store(s, e, np.int64(NONE), t, n, now)
-    transfers_end(s, now)
