@@ -59,22 +59,22 @@ def tier_picture(points: Sequence[TierPoint], wanted_hit: float | None = None) -
     goal = wanted_hit if wanted_hit is not None else max(known, default=0.0) - 0.02
     has_peak = any(point.peak is not None for point in points)
     last = ("load carried, of the trace's", "") if has_peak else ("TTFT p95", "s")
-    head = (
-        ("policy", ""), ("tiers", "tokens"), ("read bandwidth, GB/s", ""), ("hit", "ratio"),
-        ("of it in engines' tiers", "ratio"), ("in the cluster's", "ratio"), last,
-    )  # fmt: skip
-    rows: list[tuple[Value, ...]] = [
-        (
-            point.policy, point.tokens, point.bandwidth_bytes_per_s / 1e9, point.hit_ratio, point.host_ratio,
-            point.global_ratio, point.peak if has_peak else point.ttft_p95_s,
-        )
-        for point in points
-    ]  # fmt: skip
+    columns: dict[tuple[str, str], list[Value]] = {
+        ("policy", ""): [point.policy for point in points],
+        ("tiers", "tokens"): [point.tokens for point in points],
+        ("read bandwidth, GB/s", ""): [point.bandwidth_bytes_per_s / 1e9 for point in points],
+        ("hit", "ratio"): [point.hit_ratio for point in points],
+        ("of it in engines' tiers", "ratio"): [point.host_ratio for point in points],
+        ("in the cluster's", "ratio"): [point.global_ratio for point in points],
+        last: [point.peak if has_peak else point.ttft_p95_s for point in points],
+    }
+    shown = {head: values for head, values in columns.items() if any(value is not None for value in values)}
+    table = Table(tuple(shown), tuple(zip(*shown.values(), strict=True)))  # type: ignore[arg-type]
     section = Section(
         "tier-sizes",
         "How much KV tier",
         " ".join(_told(points, name, goal) for name in dict.fromkeys(point.policy for point in points)),
-        tables=(Table(head, tuple(rows)),),  # type: ignore[arg-type]
+        tables=(table,),
         figures=(_figure(points, "hit_ratio", "hits-by-tier", "share of prompt tokens found", "ratio"),)
         + (
             (_figure(points, "peak", "peak-by-tier", "load carried, of the trace's", ""),) if has_peak else ()
