@@ -44,12 +44,28 @@ Vary = Annotated[
         "kv_tier.capacity_tokens=0,1e6,5e7 (repeatable).",
     ),
 ]
+ReachHit = Annotated[
+    float | None,
+    typer.Option(
+        "--reach-hit",
+        min=0.0,
+        max=1.0,
+        metavar="SHARE",
+        help="With --vary: the least KV tier that finds this share.",
+    ),
+]
 Replay = Annotated[
     str | None,
     typer.Option(
         metavar="MODE", help="timestamps, causal, thinktime or closed-loop; default: thinktime if known."
     ),
 ]
+
+
+def check_reach(reach_hit: float | None, vary: list[str]) -> None:
+    """Raises UsageError for a hit to reach with tiers that are not varied."""
+    if reach_hit is not None and not vary:
+        raise UsageError("nothing is varied", place="--reach-hit", expected="--vary kv_tier.capacity_tokens=")
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

@@ -10,12 +10,14 @@ from agentctl.cli.options import (
     ClusterFile,
     Force,
     ProfileName,
+    ReachHit,
     Replay,
     Run,
     Seed,
     Slo,
     Trace,
     Vary,
+    check_reach,
     whole_numbers,
 )
 
@@ -38,6 +40,7 @@ def recommend(
         ),
     ] = None,
     vary: Vary = [],  # noqa: B006  (typer copies it)
+    reach_hit: ReachHit = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -92,6 +95,7 @@ def recommend(
 
     check_free(output, force, mark=RESULT_FILE)
     sizes = whole_numbers(engines, "--engines") if engines else ()
+    check_reach(reach_hit, vary)
     axes = [axis(text) for text in vary]
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, kept_runs(output) as runs, ctx.obj.progress() as progress:
@@ -104,6 +108,7 @@ def recommend(
             policies=[policies] if policies is not None else (),
             engines=sizes,
             vary_settings=axes,
+            wanted_hit=reach_hit,
             slos=slo,
             current=current,
             router=router,

@@ -10,12 +10,14 @@ from agentctl.cli.options import (
     ClusterFile,
     Force,
     ProfileName,
+    ReachHit,
     Replay,
     Run,
     Seed,
     Slo,
     Trace,
     Vary,
+    check_reach,
     policy_and_params,
 )
 from agentctl.errors import UsageError
@@ -38,12 +40,7 @@ def simulate(
         ),
     ] = [],  # noqa: B006  (typer copies it)
     vary: Vary = [],  # noqa: B006
-    reach_hit: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=1.0, metavar="SHARE", help="With --vary: the least KV tier that finds this share."
-        ),
-    ] = None,
+    reach_hit: ReachHit = None,
     replay: Replay = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Sessions in flight, for --replay closed-loop.")
@@ -80,8 +77,7 @@ def simulate(
 
     if (len(policy) > 1 or vary) and (explain or regret):
         raise UsageError("several runs", place="--explain, --regret", expected="one --policy, no --vary")
-    if reach_hit is not None and not vary:
-        raise UsageError("nothing is varied", place="--reach-hit", expected="--vary kv_tier.capacity_tokens=")
+    check_reach(reach_hit, vary)
     check_free(output, force, mark=RESULT_FILE)
     chosen = [policy_and_params(text) for text in policy] or [(None, {})]
     simulated = the_cluster(cluster, profile, engines)

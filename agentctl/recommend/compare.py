@@ -56,6 +56,7 @@ def recommend(
     policies: Sequence[str] = (),
     engines: Sequence[int] = (),
     vary_settings: Sequence[Axis] = (),
+    wanted_hit: float | None = None,
     slos: Sequence[str] = (),
     current: str | None = None,
     router: str | None = None,
@@ -75,6 +76,7 @@ def recommend(
     policies          names, each perhaps with a grid of parameters (grid.policy_grid); default: one of a kind
     engines           numbers of engines to try; default: the cluster's
     vary_settings     other keys of the cluster file and their values (grid.axis)
+    wanted_hit        share of prompt tokens that the least KV tier is looked for with (agentctl.tier_picture)
     slos              SLO expressions; none: the default SLO, printed
     current           `POLICY` or `POLICY:key=value,...`; default: round-robin, said not to be the user's
     router            `TARGET` or `TARGET@VERSION`: only what it does exactly is recommended, and written down
@@ -155,6 +157,7 @@ def recommend(
         bands=tuple(banded),
         finals=finals,
         wanted_share=_wanted_share(objectives),
+        wanted_hit=wanted_hit,
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code, "back_test": verdict_of(tested)}
     made_from = {"trace": workload.trace_name, "digest": workload.trace_digest, "seed": seed}

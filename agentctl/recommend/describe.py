@@ -50,6 +50,7 @@ class Told(NamedTuple):
     bands: tuple[Band, ...] = ()
     finals: Finals = Finals()
     wanted_share: float | None = None  # of requests within the only SLO
+    wanted_hit: float | None = None  # share of prompt tokens that a KV tier is to reach
 
 
 def document(told: Told, head: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def sections(told: Told) -> tuple[Section, ...]:
     details = (
         capacity(decision, told.bands, told.ladder, told.rate_per_min, told.slos, told.wanted_share),
         *pareto(decision, names, told.rate_per_min),
-        *tier_picture([_tier_point(row) for row in decision.rows]),
+        *tier_picture([_tier_point(row) for row in decision.rows], told.wanted_hit),
         *seen,
         *changed,
         _validity(told),

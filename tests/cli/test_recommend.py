@@ -200,3 +200,37 @@ def test_settings_and_parameters_are_grids_and_several_objectives_have_a_pareto_
     assert document["verdict"]["pareto"]
     assert [one["name"] for one in document["objectives"]] == ["goodput", "ttfet", "tokens-per-joule"]
     assert all(one["formula"] and one["operating_load"] and one["counts"] for one in document["objectives"])
+
+
+TIERED = """\
+schema = "agentctl/cluster/1"
+[[pool]]
+name = "main"
+engines = 4
+profile = "h100-qwen3-8b"
+block_tokens = 64
+kv_blocks = 2049
+[[kv_tier]]
+name = "global"
+preset = "rdma-store"
+capacity_tokens = 10_000_000
+"""
+
+
+def test_the_size_of_a_tier_is_an_axis_with_a_picture_and_the_least_that_reaches_a_hit(agentctl, tmp_path):
+    (tmp_path / "tiers.toml").write_text(TIERED)
+    log = Path(__file__).parents[2] / "sample_traces" / "weka_small.jsonl.gz"
+    done = agentctl(
+        "recommend", log, "--cluster", "tiers.toml", "--policies", "round-robin", "--vary",
+        "kv_tier.capacity_tokens=0,1e7", "--reach-hit", 0.7, "--replicates", 2, "--no-sensitivity",
+        "--slo", "ttft < 60s @ 50%", "-v",
+    )  # fmt: skip
+    assert done.code in (0, 3)
+    assert "needs 10,000,000 tokens of tier at 20 GB/s to find 70.0 % of the prompt tokens" in done.out
+
+
+def test_a_hit_to_reach_without_tiers_that_are_varied_is_refused(agentctl, tmp_path):
+    (tmp_path / "tiers.toml").write_text(TIERED)
+    log = Path(__file__).parents[2] / "sample_traces" / "weka_small.jsonl.gz"
+    done = agentctl("recommend", log, "--cluster", "tiers.toml", "--reach-hit", 0.7)
+    assert done.code == 2 and "--reach-hit: nothing is varied" in done.err
