@@ -163,13 +163,19 @@ def _admit(s, e, budget, n_planned, now):
             job.scheduled, job.hit = now, hit * size
         owe_rest(s, e, r)
         leave_queue(s, e, np.int64(NONE), r)
-        i = engine.n_running
-        s.running[e, i], s.planned[e, i] = r, tokens
-        engine.n_running += 1
-        engine.running_requests += 1
+        join_running(s, e, r, tokens)
         budget -= tokens
         n_planned += 1
     return budget, n_planned
+
+
+@kernel
+def join_running(s, e, r, tokens):
+    """Request r runs from now on, with so many tokens of the batch that is being planned."""
+    engine = s.engines[e]
+    s.running[e, engine.n_running], s.planned[e, engine.n_running] = r, tokens
+    engine.n_running += 1
+    engine.running_requests += 1
 
 
 @rule

@@ -19,7 +19,7 @@ from agentctl.sim.holding import allocate, blocks_for, give_back, look_up, name_
 from agentctl.sim.jit import kernel, rule
 from agentctl.sim.news import announce_loaded
 from agentctl.sim.queue import is_decode, leave_queue, owe_rest
-from agentctl.sim.scheduler import plan_running, threshold
+from agentctl.sim.scheduler import join_running, plan_running, threshold
 from agentctl.sim.sight import SEES_TIERS
 from agentctl.sim.state import NONE
 from agentctl.sim.steps import cut, repeat, set_end, time_batch
@@ -118,10 +118,7 @@ def _admit(s, e, budget, n_planned, now):
             job.scheduled = now
         owe_rest(s, e, r)
         leave_queue(s, e, before, r)
-        i = engine.n_running
-        s.running[e, i], s.planned[e, i] = r, tokens
-        engine.n_running += 1
-        engine.running_requests += 1
+        join_running(s, e, r, tokens)
         budget -= tokens
         n_planned += 1
         r = after
