@@ -48,6 +48,7 @@ LAYERS = (
         "calibrate_sections",
         "calibrate_routers",
         "coverage",
+        "endpoint",
         "calibrate_prior",
         "calibrate_lps",
         "calibrate_lps_log",

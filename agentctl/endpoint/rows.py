@@ -1,0 +1,170 @@
+"""From what a client saw to rows that can be fitted; what cannot be trusted is set aside under a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentctl.endpoint.measured import Measured
+from agentctl.estimators.endpoint_fit import Row
+
+BUSY = 0.8  # of a core: the client's own work is in its timings from there
+DISTURBED = 1.5  # times the fastest repeat
+BUNCHED = 0.2  # share of gaps far below the usual one: several tokens sent at once
+LEAST_GAPS = 4  # of each decode of a plateau
+STATUS = {
+    "http": "HTTP error", "refused": "no connection", "stalled": "stalled", "closed": "closed early",
+    "not streamed": "not streamed", "malformed": "not understood", "cut": "cut off",
+}  # fmt: skip
+
+Request = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Read:
+    rows: tuple[Row, ...]
+    set_aside: dict[str, int]  # requests, by reason
+    mixed: tuple[Request, ...]  # answered, of the load that is never fitted
+    read: int
+
+
+def read_rows(measured: Measured) -> Read:
+    """Rows of the steps that ended."""
+    return rows_of(measured.rows(), measured.steps, measured.header.get("prompts") == "text")
+
+
+def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_text: bool = False) -> Read:
+    """steps  {name: its load_before, load_after, client_busy}, as far as known."""
+    aside: Counter[str] = Counter()
+    rows: list[Row] = []
+    mixed: list[Request] = []
+    by_step: dict[str, list[Request]] = {}
+    for request in requests:
+        by_step.setdefault(request["step"], []).append(request)
+    for name, its in by_step.items():
+        kind = its[0]["kind"]
+        reasons = [why_not(one, steps.get(name, {}), as_text) for one in its]
+        if kind == "mixed":
+            mixed += [one for one, why in zip(its, reasons, strict=True) if why is None]
+            aside.update(why for why in reasons if why)
+        elif kind in ("cold", "suffix"):
+            aside.update(why for why in reasons if why)
+            rows += [_first_token(one) for one, why in zip(its, reasons, strict=True)
+                     if why is None and one["role"] == kind]  # fmt: skip
+        elif kind in ("plateau", "inject"):
+            whole, why = _whole(its, reasons)
+            found = None if why else _plateau(its, name) if kind == "plateau" else _injected(its, name)
+            if found:
+                rows.append(found)
+            else:
+                aside.update({why or ("no window in which all decode" if whole else "incomplete"): len(its)})
+    rows, disturbed = _undisturbed(rows)
+    aside.update({"slower than its repeats": disturbed} if disturbed else {})
+    return Read(tuple(rows), dict(aside), tuple(mixed), len(requests))
+
+
+def why_not(one: Request, step: dict[str, Any], as_text: bool) -> str | None:
+    """Why a request's timings are not used."""
+    tokens = one["completion_tokens"]
+    if one["status"] != "ok":
+        return STATUS.get(one["status"], "not understood")
+    if tokens is None or one["prompt_tokens"] is None:
+        return "no usage"
+    if not as_text and not one["asked_tokens"] <= one["prompt_tokens"] <= one["asked_tokens"] + 2:
+        return "usage differs from what was sent"
+    if (one["cached_tokens"] or 0) > one["prompt_tokens"]:
+        return "more cached than sent"
+    if tokens != one["max_tokens"]:
+        return "another output length than asked for"
+    if len(one["chunks_s"]) != tokens:
+        return "chunks are not tokens"
+    if one["kind"] != "mixed" and _is_bunched(one["chunks_s"]):
+        return "chunks came in bunches"
+    if one["role"] == "suffix" and one["cached_tokens"] is None:
+        return "hits not reported"
+    if (step.get("load_before") or 0) > 0 or (step.get("load_after") or 0) > 0:
+        return "other traffic"
+    if step.get("client_busy", 0.0) > BUSY:
+        return "client out of breath"
+    return None
+
+
+def _is_bunched(chunks: Sequence[float]) -> bool:
+    """Of the last gaps, in which others' prefill is rare."""
+    gaps = np.diff(chunks)[-16:]
+    return len(gaps) >= 8 and float((gaps < 0.2 * np.quantile(gaps, 0.8)).mean()) > BUNCHED
+
+
+def _first_token(one: Request) -> Row:
+    past = one["cached_tokens"] or 0
+    cell = f"{one['kind']}-{one['asked_tokens']}-{one['prefix_tokens']}"
+    return Row(one["kind"], cell, one["chunks_s"][0], new=one["prompt_tokens"] - past, past=past)
+
+
+def _whole(its: Sequence[Request], reasons: Sequence[str | None]) -> tuple[bool, str | None]:
+    why = next((why for why in reasons if why), None)
+    return why is None, why
+
+
+def _arrivals(one: Request) -> np.ndarray:
+    return one["sent"] + np.array(one["chunks_s"])
+
+
+def _plateau(its: Sequence[Request], cell: str) -> Row | None:
+    """The median time between tokens while all decode, and the context then.
+
+    Between its tokens j and j+1 a request computes on prompt + j - 1 tokens.
+    """
+    times = [_arrivals(one) for one in its if one["role"] == "decode"]
+    prompts = [one["prompt_tokens"] for one in its if one["role"] == "decode"]
+    begin, end = max(one[0] for one in times), min(one[-1] for one in times)
+    gaps, contexts = [], []
+    for arrivals, prompt in zip(times, prompts, strict=True):
+        inside = np.flatnonzero((arrivals[:-1] >= begin) & (arrivals[1:] <= end))
+        if len(inside) < LEAST_GAPS:
+            return None
+        gaps.append(np.diff(arrivals)[inside])
+        contexts.append(prompt + inside.mean())
+    return Row("plateau", cell, float(np.median(np.concatenate(gaps))), 1, len(times), float(sum(contexts)))
+
+
+def _injected(its: Sequence[Request], cell: str) -> Row | None:
+    """From each decode's last token before the prefill was sent to its token of the batch that ended it."""
+    beside = next((one for one in its if one["role"] == "injected"), None)
+    carriers = [one for one in its if one["role"] == "carrier"]
+    if beside is None or not carriers:
+        return None
+    first = beside["sent"] + beside["chunks_s"][0]
+    found, contexts = [], []
+    start = max(_arrivals(one)[0] for one in carriers)
+    for one in carriers:
+        arrivals = _arrivals(one)
+        usual = float(np.median(np.diff(arrivals)))
+        before = int(np.searchsorted(arrivals, beside["sent"])) - 1
+        after = int(np.searchsorted(arrivals, first - 0.3 * usual))
+        if before < 0 or arrivals[before] < start or after >= len(arrivals) or after <= before:
+            return None
+        found.append((after - before, float(arrivals[after] - arrivals[before])))
+        contexts.append(one["prompt_tokens"] + (before + after - 1) / 2)
+    batches = Counter(count for count, _ in found).most_common(1)[0][0]
+    seconds = float(np.median([time for count, time in found if count == batches]))
+    past = beside["cached_tokens"] or 0
+    new = beside["prompt_tokens"] - past
+    return Row("inject", cell, seconds, batches, len(carriers), float(sum(contexts)), new, past)
+
+
+def _undisturbed(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """Without first tokens that took far longer than a repeat of the same prompt length."""
+    kept = list(_quick(rows))
+    return kept, len(rows) - len(kept)
+
+
+def _quick(rows: Sequence[Row]) -> Iterator[Row]:
+    fastest: dict[str, float] = {}
+    for row in rows:
+        fastest[row.cell] = min(row.seconds, fastest.get(row.cell, np.inf))
+    yield from (row for row in rows if row.seconds <= DISTURBED * fastest[row.cell])

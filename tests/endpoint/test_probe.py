@@ -1,0 +1,182 @@
+"""Probing a server of known coefficients: they come back; and a server that misbehaves is found out."""
+
+import asyncio
+
+import pytest
+from oracles.endpoint_server import Server
+from oracles.virtual_time import run
+
+from agentctl.endpoint.client import Client
+from agentctl.endpoint.measured import new_measured, read_measured
+from agentctl.endpoint.plan import make_plan
+from agentctl.endpoint.probe import Prompts, probe
+from agentctl.endpoint.rows import read_rows
+from agentctl.errors import InputError
+from agentctl.estimators.batch_time import BatchTime
+from agentctl.estimators.endpoint_fit import fit_endpoint
+
+TRUE = BatchTime(
+    b0=5e-3,
+    b_prefill=3e-5,
+    b_decode=1e-4,
+    b_context=3e-7,
+    b_context_mixed=5e-7,
+    b_attention=1e-8,
+    b_past=4e-7,
+)
+PLAN = make_plan(100, max_context=2048, max_width=6, session_gap_s=0.05)
+
+
+def probed(path, plan=PLAN, key=None, as_text=False, stall_s=5.0, seconds=None, **server):
+    """What was measured of such a server, and the server."""
+
+    async def go():
+        async with Server(TRUE, **server) as endpoint, Client(f"{endpoint.url}/v1", key, stall_s) as client:
+            measured = read_measured(path) if path.exists() else new_measured(path, plan, "tiny", {})
+            measured.open()
+            try:
+                task = probe(
+                    plan, client, Prompts(measured.header["salt"], as_text), measured, cpu_time=lambda: 0.0
+                )
+                await (task if seconds is None else asyncio.wait_for(task, seconds))
+            finally:
+                measured.close()
+            return measured, endpoint
+
+    return run(go())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What was measured of a server without faults, and the file."""
+    path = tmp_path_factory.mktemp("probe") / "m.jsonl"
+    return probed(path)[0], path
+
+
+def test_the_coefficients_of_the_server_come_back(whole):
+    measured = whole[0]
+    read = read_rows(measured)
+    fitted = fit_endpoint(read.rows)
+    assert read.set_aside == {} and read.read == PLAN.n_requests == len(measured.requests)
+    assert (fitted.budget, fitted.budget_status) == (512, "found")
+    assert fitted.values["delta"] == pytest.approx(0.003, rel=1e-3)
+    for name in ("b0", "b_prefill", "b_decode", "b_context", "b_context_mixed", "b_attention", "b_past"):
+        assert fitted.values[name] == pytest.approx(getattr(TRUE, name), rel=1e-3), name
+
+
+def test_what_was_measured_reads_back_as_it_was_written(whole):
+    measured, path = whole
+    again = read_measured(path)
+    assert read_rows(again) == read_rows(measured) and again.attempts == 1
+
+
+def test_no_prompt_no_answer_and_no_key_is_written(tmp_path):
+    _, server = probed(tmp_path / "m.jsonl", key="secret", fault="need-key")
+    text = (tmp_path / "m.jsonl").read_text()
+    assert "Bearer secret" in server.headers[0]
+    assert "secret" not in text and 'prompt"' not in text and "text" not in text and "127.0.0.1" not in text
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ({"fault": "http", "status": 500}, "HTTP 500"),
+        ({"fault": "http", "status": 404}, "no such path or model"),
+        ({"fault": "http", "status": 400}, "the request was refused"),
+        ({"fault": "need-key"}, "HTTP 401: not allowed"),
+        ({"fault": "not-streamed"}, "not streamed"),
+        ({"fault": "stall"}, "no chunk came"),
+        ({"fault": "close"}, "ended before"),
+        ({"fault": "no-usage"}, "reports no usage"),
+        ({"fault": "wrong-usage"}, "48 token ids were sent and usage says 144"),
+        ({"fault": "other-traffic"}, "serving 3 other requests"),
+        ({"fault": "http", "status": 503, "good": 20}, "HTTP 503"),
+    ],
+)
+def test_a_server_that_cannot_be_probed_is_an_error_in_words(tmp_path, server, message):
+    with pytest.raises(InputError, match=message) as refused:
+        probed(tmp_path / "m.jsonl", **server)
+    assert refused.value.hint or refused.value.expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "missing"),
+    [
+        ("coalesce", "chunks are not tokens", "b_decode"),
+        ("bunch", "chunks came in bunches", "b_decode"),
+        ("stop", "another output length than asked for", "b_decode"),
+        ("no-cached", "hits not reported", None),
+    ],
+)
+def test_what_cannot_be_trusted_is_set_aside_and_not_claimed(tmp_path, fault, reason, missing):
+    measured, _ = probed(tmp_path / "m.jsonl", fault=fault, good=0 if fault == "bunch" else 3)
+    read = read_rows(measured)
+    fitted = fit_endpoint(read.rows)
+    assert read.set_aside[reason] > 1
+    if missing:
+        assert missing in fitted.missing and fitted.coefficients[missing].value is None
+    else:  # fresh prompts need no report: their hits are none
+        assert fitted.missing == [] and {row.kind for row in read.rows} == {"cold", "plateau", "inject"}
+
+
+def test_a_few_failures_are_marked_and_the_run_goes_on(tmp_path):
+    class Hiccup(Server):
+        def is_bad(self, fault):
+            return fault == "http" and len(self.seen) == 30
+
+    async def go():
+        async with Hiccup(TRUE) as endpoint, Client(f"{endpoint.url}/v1") as client:
+            measured = new_measured(tmp_path / "m.jsonl", PLAN, "tiny", {})
+            measured.open()
+            endpoint.fault = "http"
+            await probe(PLAN, client, Prompts("salt"), measured, cpu_time=lambda: 0.0)
+            measured.close()
+            return measured
+
+    read = read_rows(run(go()))
+    assert read.set_aside["HTTP error"] >= 1 and fit_endpoint(read.rows).missing == []
+
+
+def test_an_interrupted_run_keeps_what_it_saw_and_goes_on_from_there(tmp_path):
+    with pytest.raises(TimeoutError):
+        probed(tmp_path / "m.jsonl", seconds=1.0)
+    first = read_measured(tmp_path / "m.jsonl")
+    assert 0 < len(first.steps) < len(PLAN.steps)
+    assert [row["status"] for row in first.requests[-1:]] == ["cut"]
+    measured, server = probed(tmp_path / "m.jsonl")
+    done = sum(step.n_requests for step in PLAN.steps if step.name in first.steps)
+    assert len(server.seen) == PLAN.n_requests - done and measured.attempts == 2
+    assert fit_endpoint(read_rows(measured).rows).values["b0"] == pytest.approx(TRUE.b0, rel=1e-3)
+
+
+def test_a_half_written_last_line_is_left_out_and_a_damaged_one_is_an_error(whole, tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text(whole[1].read_text() + '{"step":"mi')
+    assert len(read_measured(path).requests) == len(whole[0].requests)
+    path.write_text(path.read_text().replace('"step":', '"stop":', 1))
+    with pytest.raises(InputError, match="no row of a probe"):
+        read_measured(path)
+
+
+def test_no_more_time_is_spent_than_was_allowed(tmp_path):
+    plan = make_plan(100, seconds=2.0, max_context=2048, max_width=6, session_gap_s=0.05)
+
+    async def go():
+        async with Server(TRUE) as endpoint, Client(f"{endpoint.url}/v1") as client:
+            measured = new_measured(tmp_path / "m.jsonl", plan, "tiny", {})
+            measured.open()
+            await probe(plan, client, Prompts("salt"), measured, cpu_time=lambda: 0.0)
+            measured.close()
+            return asyncio.get_running_loop().time(), measured
+
+    seconds, measured = run(go())
+    assert seconds < 2.1
+    assert {row["kind"] for row in measured.requests} >= {"cold", "plateau", "mixed"}
+
+
+def test_words_are_sent_where_token_ids_are_not_taken(tmp_path):
+    measured, server = probed(tmp_path / "m.jsonl", as_text=True)
+    assert all(isinstance(body["prompt"], str) for body in server.seen)
+    measured.header["prompts"] = "text"
+    fitted = fit_endpoint(read_rows(measured).rows)  # that server's tokens are letters
+    assert fitted.values["b_prefill"] == pytest.approx(TRUE.b_prefill, rel=1e-3)
