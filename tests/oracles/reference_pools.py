@@ -23,9 +23,9 @@ asked at the hand-over. Either may answer None, not yet: r waits at the router, 
 anything was computed, in the second with its KV held. Those who wait are asked again, like arrivals, at
 every instant at which a request ends or is rejected, by request number among that instant's arrivals, and
 whoever goes passes those who still wait (ConServe asks each every 50 ms on a phase of its own: open). A
-wait counts: arrival is when the request came. Whoever waits at the hand-over holds blocks, so those it waits
-for must not need them: that is the placer's to see to, and a run that stands still is an error. A decoder chosen LATER that cannot serve the request rejects
-it then; its first token is void.
+wait counts: arrival is when the request came. Whoever waits at the hand-over holds blocks, so those it
+waits for must not need them: that is the placer's to see to, and a run that stands still is an error. A
+decoder chosen LATER that cannot serve the request rejects it then; its first token is void.
 
 What routers count. A hand-over's placement is two decisions. The request is in flight on its prefill engine
 from the dispatch to the first token, on its decode engine from the decision until it ends; it counts

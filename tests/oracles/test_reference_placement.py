@@ -61,7 +61,7 @@ def test_ampd_stays_local_if_the_decode_steps_allow_it_and_it_is_soon_enough_or_
         return ampd_local(own_queue, **common, tbt=tbt, added=added, limits=slo)
 
     assert decide(0.5) == LATER  # 1.0 meets the SLO
-    assert decide(2.0) == LATER  # 2.5 does not, but beats 2.6
+    assert decide(2.05) == LATER  # 2.55 does not, but beats 2.6
     assert decide(2.2) == 0  # 2.7 does neither
     assert decide(0.0, tbt=0.045) == 0  # a chunk would make 0.055 of a step
 

@@ -102,6 +102,13 @@ def test_p4_the_decoder_admits_when_the_blocks_fit_and_nobody_overtakes():
     assert (b.first_token, b.transfer_began, c.transfer_began, b.finish, c.finish) == (10, 26, 26, 27, 27)
 
 
+def test_p4_the_first_token_needs_a_place_too():
+    # Both have a first token at 9, and KV of 4 blocks. 9 blocks are one too few: A has 5 until its end at 25.
+    two = [request("abcd", 64, output=17), request("efgh", 64)]
+    assert run(two, [OVER] * 2, usable=(LARGE, 9), network=FREE)[1].transfer_began == 25.0
+    assert run(two, [OVER] * 2, usable=(LARGE, 10), network=FREE)[1].transfer_began == 9.0
+
+
 def test_p4_while_kv_moves_others_run_and_seats_are_free():
     # One seat. A is on its way from 5 to 9; C is local on the decoder from 6 to 1 + 1, and 2 more tokens: 10.
     # A's KV is here at 9, but has a seat at 10 only.
@@ -159,6 +166,14 @@ def test_p5_what_is_on_its_way_cannot_be_found_before_it_is_here():
     assert (a.first_token, a.moved, b.moved, a.transfer_ended, b.transfer_ended) == (6.0, 64, 64, 14.0, 14.0)
     # All of c is on its decoder: nothing but the latency, which is 0.
     assert (c.hit, c.decode_hit, c.moved, c.moves, c.transfer_ended) == (48, 64, 0, 1, c.first_token)
+
+
+def test_p5_routers_hear_of_it_at_the_end_of_the_transfer():
+    # A's prompt is computed by 5 and on the decoder at 9; its next step there ends at 10.
+    late = [request("abcde", 80, at, 1) for at in (8.5, 9.5)]
+    script = Script([OVER, LOCAL, LOCAL])
+    run([A, *late], script)
+    assert [view.hit_tokens for view in script.views] == [[0, 0], [64, 0], [64, 64]]
 
 
 def test_p6_an_output_of_one_token_ends_where_its_prompt_was_computed():
