@@ -107,9 +107,18 @@ class _Run:
             place="endpoint", hint="probe an engine that nothing else is sent to",
         )  # fmt: skip
 
+    async def _load(self) -> float | None:
+        """Of others: our own last request may still be counted for an instant."""
+        for _ in range(3):
+            load = await self.client.load()
+            if not load:
+                break
+            await asyncio.sleep(0.1)
+        return load
+
     async def step(self, step: Step) -> None:
         began, cpu = now(), self.cpu_time()
-        load_before = await self.client.load()
+        load_before = await self._load()
         answers: list[Answer] = []
         late = False
         try:
@@ -121,7 +130,7 @@ class _Run:
         wall = now() - began
         busy = (self.cpu_time() - cpu) / max(wall, 1e-6)
         if not late:
-            load_after = await self.client.load()
+            load_after = await self._load()
             facts = {"load_before": load_before, "load_after": load_after, "client_busy": busy}
             self._judge(step, answers)
             self.measured.end_step(step, {"seconds": wall, **facts})
@@ -197,7 +206,10 @@ def failure(answer: Answer) -> InputError:
         case "http" if code == 404:
             fact, hint = "HTTP 404: no such path or model", "the URL ends before /completions; --served-model"
         case "http" if code in (400, 422):
-            fact, hint = f"HTTP {code}: the request was refused", "--prompts text, if it takes no token ids"
+            fact, hint = (
+                f"HTTP {code}: the request was refused",
+                "is --max-context right? --prompts text, if it takes no token ids",
+            )
         case "http":
             fact, hint = f"HTTP {code}", "the server's own log says why; the same command goes on later"
         case "refused":
