@@ -68,9 +68,11 @@ def test_tokens_per_second_count_what_is_asked_over_the_whole_span():
 
 
 def test_requests_in_the_system_are_averaged_over_time():
-    run = run_of(arrival_s=[0.0, 10.0, 20.0])  # 0-5 and 10-12 are busy
+    run = run_of(arrival_s=[0.0, 10.0, 20.0], session=[0, 1, 2])  # 0-5 and 10-12 are busy
     assert in_system(run, 0.0, 0.5) == 5 / 10
     assert in_system(run, 0.5, 1.0) == 2 / 10
+    late = run_of(session=[0, 1, 0], arrival_s=[0.0, 10.0, 99.0])  # no session starts after 10
+    assert in_system(late, 0.0, 1.0) == 5 / 10
     assert in_system(run_of(arrival_s=[0.0, 0.0, 0.0]), 0.5, 1.0) is None
 
 

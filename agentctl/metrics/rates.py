@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.distinct import distinct
-from agentctl.metrics.base import Run, metric
+from agentctl.metrics.base import Floats, Run, metric
 
 
 @metric("tokens_per_s", "higher", "run")
@@ -26,6 +26,13 @@ def sessions_per_min(run: Run) -> float | None:
     """Sessions with a finished turn over the span from first arrival to last finish."""
     span = span_s(run)
     return 60.0 * distinct(run.session[run.done]).size / span if span else None
+
+
+def session_starts_s(run: Run) -> Floats:
+    """First arrival of every session that has one."""
+    starts = np.full(run.n_sessions, np.inf)
+    np.minimum.at(starts, run.session, run.arrival_s)
+    return starts[np.isfinite(starts)]
 
 
 def span_s(run: Run) -> float | None:
@@ -49,10 +56,14 @@ def per_s(run: Run, counted: NDArray[np.bool_]) -> float | None:
 
 
 def in_system(run: Run, begin: float, end: float) -> float | None:
-    """Mean requests in the system, queued or running, between two shares of the span of arrivals."""
+    """Mean requests in the system, queued or running, between two shares of the span of session starts.
+
+    After the last start a system empties, however crowded it was.
+    """
     if not run.done.any():
         return None
-    first, span = run.arrival_s.min(), np.ptp(run.arrival_s)
+    starts = session_starts_s(run)
+    first, span = starts.min(), np.ptp(starts)
     low, high = first + begin * span, first + end * span
     if high <= low:
         return None

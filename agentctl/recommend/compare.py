@@ -298,11 +298,8 @@ def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[
     scores = [row.found.at[0].score for row in decision.rows]
     met = any(score is not None and score >= 0 for score in scores)
     if not (decision.chosen.holds if decision.objective == "gpus" else met):
-        return (
-            "objective not met",
-            "No candidate holds the objectives at the trace's load; the best of them: ",
-            3,
-        )
+        surely = " with 95 % confidence" if decision.objective == "gpus" else ""
+        return "objective not met", f"No candidate holds the objectives at the trace's load{surely}. ", 3
     if decision.n_replicates < 2:
         return "not evaluated", "", 0
     return ("clear" if decision.clear else "no clear winner"), "", 0

@@ -200,7 +200,7 @@ def _scored(
             difference = Range(objective.sign * pair.value, *ends)
         scored.append(
             Scored(
-                value=Range(value.value, value.low, value.high) if value else None,
+                value=_none_below_0(value) if value else None,
                 difference=difference,
                 p=p,
                 verdict=_verdict(pair, p),
@@ -208,6 +208,11 @@ def _scored(
             )
         )
     return scored
+
+
+def _none_below_0(value: Estimate) -> Range:
+    """No objective can be: a rate, a time, a price or a count."""
+    return Range(value.value, None if value.low is None else max(value.low, 0.0), value.high)
 
 
 def _difference(a: Found, b: Found, pair: Estimate) -> Range | None:

@@ -135,7 +135,9 @@ def study_digest(workload: Workload, slos: Sequence[Slo], seed: int) -> str:
 def candidate_digest(candidate: Candidate) -> str:
     policy, cluster = candidate.policy, asdict(candidate.cluster)
     for pool in cluster["pools"]:  # neither name nor origin of a profile changes a run
-        pool["profile"] = {k: pool["profile"][k] for k in ("batch_time", "tensor_parallel", "fit")}
+        pool["profile"] = {
+            k: pool["profile"][k] for k in ("batch_time", "tensor_parallel", "fit", "kv_bytes_per_token")
+        }
     source = file_and_function(policy.name)[0] if is_user_policy(policy.name) else None
     own = _hash_of([Path(source)]) if source else None
     return _digest([policy.name, plain(policy.params), policy.tie, own, cluster])

@@ -14,9 +14,8 @@ from agentctl.metrics import (
     hit_ratio,
     imbalance_prefill,
     in_system,
-    per_s,
+    session_starts_s,
     summary,
-    tokens_per_s,
     tpot_s,
     ttfet_s,
     ttft_s,
@@ -80,7 +79,8 @@ class Ladder(NamedTuple):
 class Measured(NamedTuple):
     """What one run says about a candidate at one load. None: not defined in this run.
 
-    Counts sessions that start after the warm-up, but for the last four.
+    Counts sessions that start after the warm-up, but for the last four. Rates are over the time in which
+    these sessions start: the time that the last of them take to end is no time in which others would not come.
     """
 
     score: float | None  # of the objectives: below 0 they fail
@@ -93,7 +93,7 @@ class Measured(NamedTuple):
     imbalance_prefill: float | None
     tokens_per_s: float | None  # output tokens of requests within all objectives
     requests_per_s: float | None  # requests within all objectives
-    in_system_third: float | None  # mean requests in the system, third quarter of the arrivals
+    in_system_third: float | None  # mean requests in the system, third quarter of the session starts
     in_system_fourth: float | None
     requests: int
     rejected: int
@@ -102,6 +102,7 @@ class Measured(NamedTuple):
 def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
     warm = after_warm_up(run)
     within = requests_within_all(slos, warm)
+    window_s = window_of_starts_s(run)
     ttft, tpot = summary(ttft_s(warm)), summary(tpot_s(warm))
     return Measured(
         score=score_all(slos, warm),
@@ -112,8 +113,8 @@ def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
         ttfet_mean_s=summary(ttfet_s(warm)).mean,
         hit_ratio=hit_ratio(warm),
         imbalance_prefill=imbalance_prefill(warm),
-        tokens_per_s=tokens_per_s(warm, within),
-        requests_per_s=per_s(warm, within),
+        tokens_per_s=float(warm.output_tokens[within].sum()) / window_s if window_s else None,
+        requests_per_s=float(within.sum()) / window_s if window_s else None,
         in_system_third=in_system(run, 0.5, 0.75),
         in_system_fourth=in_system(run, 0.75, 1.0),
         requests=int(run.done.size),
@@ -138,6 +139,13 @@ def after_warm_up(run: Run) -> Run:
     }
     kept["session"] = numbers[kept["session"]].astype(np.int32)
     return run._replace(n_sessions=int(counted.sum()), **kept)
+
+
+def window_of_starts_s(run: Run) -> float | None:
+    """How long the sessions that are counted take to start; None when all start at once: no rate is known."""
+    starts = session_starts_s(run)
+    window = (1 - WARM_UP) * float(np.ptp(starts)) if starts.size else 0.0
+    return window or None
 
 
 @dataclass

@@ -55,7 +55,12 @@ def statement(decision: Decision, current: str, rate_per_min: float | None) -> s
         return f"Not evaluated: {told}, but one run has no error; no candidate is preferred."
     if decision.clear:
         return f"{told}{_against(row, current, rate_per_min)}.{missed}"
-    tied = [other.candidate.title for other in decision.tied if other is not row]
+    size = row.candidate.engines
+    tied = [
+        other.candidate.title + ("" if other.candidate.engines == size else f" on {engines(other)}")
+        for other in decision.tied
+        if other is not row
+    ]
     names = _and(tied) if len(tied) <= 4 else f"{len(tied)} others"
     return (
         f"There is no clear winner: {row.candidate.title} cannot be told from {names}, and is recommended as "

@@ -325,6 +325,12 @@ def test_the_cost_is_the_price_of_a_million_good_tokens():
     assert scored.value.value == pytest.approx(4 * 1.8 / 3600 / 1000 * 1e6)
 
 
+def test_no_interval_of_an_objective_reaches_below_0():
+    founds = [with_values("smetric", 2.0 + SPREAD, 100 + 900 * SPREAD)]
+    scored = decide(founds, "smetric", objectives_in("peak-tps"), ladder=LADDER).rows[0].scores["peak-tps"]
+    assert scored.value.low == 0.0 < scored.value.value < scored.value.high
+
+
 def test_a_lower_cost_is_better_and_its_difference_is_negative():
     founds = [
         with_values("smetric", 2.0 + SPREAD, 120 + SPREAD),

@@ -81,9 +81,10 @@ def test_a_candidate_is_known_by_all_that_changes_its_runs_and_by_nothing_else()
         digest(params={"slack": 2.0}),
         digest(cluster=other(max_num_seqs=64)),
         digest(cluster=other(engines=5)),
+        digest(cluster=other(profile=dataclasses.replace(pool.profile, kv_bytes_per_token=1))),  # of tiers
         digest(cluster=dataclasses.replace(CLUSTER, router=dataclasses.replace(CLUSTER.router, gateways=2))),
     ]
-    assert len({digest(), *different}) == 5
+    assert len({digest(), *different}) == 6
 
 
 def test_a_key_tells_scenarios_and_loads_apart():

@@ -86,3 +86,11 @@ def test_what_is_measured_leaves_the_warm_up_out_and_counts_all_requests():
     found = measured(slow_start, parse_slos(["ttft < 1s"]))
     assert found.attained == 1.0 and found.score == 0.0
     assert found.requests == 4
+
+
+def test_a_rate_is_over_the_time_in_which_the_counted_sessions_start():
+    found = measured(run_of_sessions([1.0, 5.0, 11.0]), parse_slos(["ttft < 1s"]))  # one goes on until 101
+    assert found.requests_per_s == 2 / 9  # those of 5 and 11, in the nine tenths of 10 s after the warm-up
+    assert found.tokens_per_s == 3 * 2 / 9
+    together = measured(run_of_sessions([5.0, 5.0]), parse_slos(["ttft < 1s"]))
+    assert together.requests_per_s is None

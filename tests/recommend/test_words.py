@@ -45,6 +45,13 @@ def test_no_clear_winner_is_said_in_those_words_with_the_reason_for_the_choice()
     assert "cheapest" in text
 
 
+def test_the_same_policy_on_more_engines_is_told_apart():
+    more = found("smetric", 1.0)
+    bigger = dataclasses.replace(more.candidate, cluster=CLUSTER.with_engines(5))
+    text = statement(found("smetric", 1.0), dataclasses.replace(more, candidate=bigger))
+    assert text.startswith("There is no clear winner: smetric cannot be told from smetric on 5 engines,")
+
+
 def test_a_load_without_a_rate_is_a_multiple_of_the_trace():
     assert "carries 2 times the trace's load" in statement(found("smetric", 2.0), rate=None)
 
