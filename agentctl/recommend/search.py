@@ -80,7 +80,7 @@ class Measured(NamedTuple):
     """What one run says about a candidate at one load. None: not defined in this run.
 
     Counts sessions that start after the warm-up, but for the last four. Rates are over the time in which
-    these sessions start: the time that the last of them take to end is no time in which others would not come.
+    these sessions start: while the last of them end, others would come.
     """
 
     score: float | None  # of the objectives: below 0 they fail

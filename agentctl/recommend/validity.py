@@ -134,8 +134,8 @@ def _stability(evidence: Evidence) -> Finding:
         return "NOT EVALUATED", "no run at the operating load"
     third, fourth = at_load.in_system_third, at_load.in_system_fourth
     text = (
-        f"{third:.1f} requests in the system in the third quarter of the session starts, {fourth:.1f} in the last; "
-        f"at {evidence.ladder.load(rung):.2f} times the trace's load"
+        f"{third:.1f} requests in the system in the third quarter of the session starts, {fourth:.1f} in the "
+        f"last; at {evidence.ladder.load(rung):.2f} times the trace's load"
     )
     assert chosen is not None
     grows = fourth > GROWTH * third and fourth - third > chosen.candidate.engines
