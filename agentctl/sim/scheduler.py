@@ -18,6 +18,7 @@ from agentctl.sim.news import announce
 from agentctl.sim.queue import apply, apply_run, is_decode, leave_queue, owe, owe_rest, wait_in
 from agentctl.sim.state import NONE
 from agentctl.sim.steps import last_step, repeat, set_end, settle, step_end, time_batch
+from agentctl.sim.tier_storing import note_prompt
 
 
 @rule
@@ -119,6 +120,8 @@ def _preempt(s, e, place):
     r = s.running[e, place]
     job = s.jobs[r]
     _leave(s, e, place)
+    if s.losses.size:  # blocks have names from their planning on, under priority also in this one
+        note_prompt(s, e, r)
     give_back(s, e, r)
     job.computed = 0
     job.path_at, job.path_offset = job.path_start, 0
