@@ -15,8 +15,8 @@ disturb each other is two of these.
 
 The latency of a transfer passes first and takes nothing from others. All links are alike, so the level
 follows from how many engines have how many transfers: an event costs O(transfers on the tier), whatever
-the size of the cluster. Transfers that are due at one instant end by slot, the lowest first. Everything
-is modified in place.
+the size of the cluster. Transfers that are due at one instant end in the order in which they began.
+Everything is modified in place.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ LINK = np.dtype(
         ("level", "f8"),  # the share of a transfer whose engine's link is not full
         ("due", "f8"),  # the next instant at which `advance` has something to do; infinite without transfers
         ("n_active", "i8"), ("n_flowing", "i8"),  # transfers here; those of them past their latency
+        ("n_begun", "i8"),  # transfers that there ever were
         ("most", "i8"),  # flowing ones that one engine has
     ],
     align=True,
@@ -46,6 +47,7 @@ TRANSFER = np.dtype(
     [
         ("left", "f8"),  # work, seconds of the whole tier
         ("due", "f8"),  # when its latency or its work ends, if nothing else changes
+        ("number", "i8"),  # in the order in which they began
         ("engine", "i4"), ("place", "i4"),  # in the list of active ones
         ("active", "i4"),  # entry of this number of the list; of these the first n_active
         ("flows", "?"),  # its latency has passed
@@ -81,7 +83,8 @@ def start(s, k, slot, engine, work, latency, now):
     link, one = s.links[k], s.transfers[k, slot]
     n = link.n_active
     s.transfers[k, n].active, one.place = slot, n
-    link.n_active = n + 1
+    link.n_active, link.n_begun = n + 1, link.n_begun + 1
+    one.number = link.n_begun
     one.engine, one.left, one.flows, one.due = engine, work, False, now + latency
     if latency == 0:
         _join(s, k, slot, now)
@@ -123,12 +126,13 @@ def _next_due(s, k):
 
 @kernel
 def _first(s, k):
-    """The one that is due first, by slot among equals."""
+    """The one that is due first; among equals the one that began first."""
     first, due = np.int64(NONE), math.inf
     for i in range(s.links[k].n_active):
         slot = np.int64(s.transfers[k, i].active)
         here = s.transfers[k, slot].due
-        if first == NONE or here < due or (here == due and slot < first):
+        is_earlier = here == due and s.transfers[k, slot].number < s.transfers[k, first].number
+        if first == NONE or here < due or is_earlier:
             first, due = slot, here
     return first
 

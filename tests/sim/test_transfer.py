@@ -85,11 +85,11 @@ def test_nothing_to_move_ends_at_once():
     assert ends([(1.0, 0, 0.0, 0.0), (0.0, 0, 4.0, 0.0)]) == [1.0, 4.0]
 
 
-def test_ends_at_one_instant_come_by_slot():
+def test_what_is_due_at_one_instant_ends_in_the_order_in_which_it_began():
     link = make_links([1.0], 3, 3)
     for slot in (2, 0, 1):
         start(link, 0, slot, slot, 1.0, 0.0, 0.0)
-    assert [advance(link, 0, next_due(link)) for _ in range(3)] == [0, 1, 2]
+    assert [advance(link, 0, next_due(link)) for _ in range(3)] == [2, 0, 1]
     assert advance(link, 0, 10.0) == NONE
 
 
