@@ -61,7 +61,7 @@ def coverage(outcome: Outcome, fit: Mapping[str, Any]) -> tuple[Covered, ...]:
         met |= {"n_decode": (n, seconds), "decode_context": (context, seconds)}
     found = [_covered(name, *box[name], *met[name]) for name in NAMES if name in box and name in met]
     if "prefill_context" in box:
-        found.append(_prefill(box, prompt, outcome.hit_tokens[done]))
+        found.append(_prefill(box, prompt, outcome.found_tokens[done]))
     return tuple(one for one in found if one is not None)
 
 

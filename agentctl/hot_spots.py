@@ -81,7 +81,7 @@ def hot_spots(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
 def prefill_s(outcome: Outcome, cluster: Cluster) -> Floats:
     """GPU seconds that each request adds to batches for its prefill; 0 for rejected ones. What is computed
     again after a preemption costs per token what the first pass did."""
-    prompt, hit = outcome.workload.requests.prompt_tokens, outcome.hit_tokens
+    prompt, hit = outcome.workload.requests.prompt_tokens, outcome.found_tokens
     computed, first = outcome.computed_prefill_tokens, np.maximum(prompt - hit, 1)
     pairs = chunk_pairs(first, hit) * (computed / first)  # type: ignore[arg-type]
     pools = [pool.profile.batch_time for pool in cluster.pools for _ in range(pool.engines)]
@@ -150,7 +150,7 @@ def _prefixes(
     for prefix in heavy_prefixes(content, members, n_blocks, requests.session, work):
         some = np.unique(request[(line == prefix.line) & (reached >= prefix.length)])
         length = prefix.blocks * block_tokens
-        lacked = np.maximum(length - outcome.hit_tokens[some], 0)
+        lacked = np.maximum(length - outcome.found_tokens[some], 0)
         result.append({
             "request_id": outcome.workload.request_ids[_first_with(content, prefix)],
             "blocks": prefix.blocks, "tokens": length,

@@ -50,9 +50,10 @@ def balance(document: dict[str, Any], look: Look) -> Section:
     metrics = document["metrics"]
     hit, uneven = metrics["hit_ratio"]["value"], metrics["imbalance_prefill"]["value"]
     sentence = "No request was served."
+    source = "the engines' caches and KV tiers" if document["tiers"] else "the engines' caches"
     if hit is not None and uneven is not None:
         sentence = (
-            f"{percent(hit)} of prompt tokens came from the engines' caches; the busiest engine computed "
+            f"{percent(hit)} of prompt tokens came from {source}; the busiest engine computed "
             f"{uneven:.2f} times the mean prefill."
         )
     facts = tuple(

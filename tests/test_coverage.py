@@ -15,7 +15,7 @@ def outcome_of(first, finish, prompt, output, hit=None, engine=None):
     return SimpleNamespace(
         workload=SimpleNamespace(requests=requests), done=np.ones(n, bool), n_engines=2,
         engine=np.zeros(n, int) if engine is None else np.array(engine),
-        first_token_s=np.array(first, float), finish_s=np.array(finish, float), hit_tokens=hits,
+        first_token_s=np.array(first, float), finish_s=np.array(finish, float), found_tokens=hits,
         computed_prefill_tokens=requests.prompt_tokens - hits,
     )  # fmt: skip
 

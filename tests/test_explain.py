@@ -7,14 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import crowded
+from oracles.comparison import policy_of
 from oracles.datasets import write_dataset
 from oracles.random_clusters import cases, make_case
+from oracles.reference_simulator import BatchCoefficients, Limits, Request
+from oracles.reference_tiers import Tier
+from oracles.tiering import with_tiers
 
 from agentctl.cluster import parse_cluster
 from agentctl.errors import UsageError
 from agentctl.explain import explain_requests
 from agentctl.files import canonical_json
-from agentctl.hot_spots import Prefix, heavy_prefixes, hot_spots
+from agentctl.hot_spots import Prefix, heavy_prefixes, hot_spots, prefill_s
 from agentctl.policies.base import load_policy, policy_names
 from agentctl.regret import sample_regret
 from agentctl.report.terminal import render
@@ -180,6 +184,17 @@ def test_a_hot_spot_names_the_session_and_the_prefix_behind_it(trace, cluster):
     assert [some["session_id"] for some in late[0]["sessions"]] == ["b\x1b[31m"]
     assert late[0]["prefixes"] == [], "one session is no shared prefix"
     assert late[0]["times_mean"] == 2.0 and late[0]["computed_prefill_tokens"] == 16
+
+
+def test_a_load_from_a_tier_is_no_prefill():
+    """A of 64 tokens on engine 0, then B, which extends it by 16, on engine 1: it loads the 64."""
+    a, b = Request(64, 1, 0.0, (1, 2, 3, 4)), Request(80, 1, 20.0, (1, 2, 3, 4, 5), session=1)
+    limits = Limits(kv_blocks=1000, batch_time=BatchCoefficients(b0=1.0, b_prefill=1 / 16, b_attention=2**-9))
+    case = with_tiers(make_case([a, b], [], 16, [limits] * 2), [Tier(read_bytes_per_s=32.0)])
+    outcome = simulate(case.workload, case.cluster, policy_of(lambda view, r: r))
+    assert outcome.hit_global_tokens.tolist() == [0, 64]
+    pairs = (64 * 65 / 2, 16 * 64 + 16 * 17 / 2)
+    assert prefill_s(outcome, case.cluster).tolist() == [4 + pairs[0] / 512, 1 + pairs[1] / 512]
 
 
 def test_a_prefix_is_heavy_without_what_longer_ones_account_for():
