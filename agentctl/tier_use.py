@@ -22,7 +22,8 @@ def break_even_tokens(tier: KvTier, batch_time: BatchTime, bytes_per_token: floa
     to compute it; None: none up to LONGEST tokens.
 
     The load has the tier to itself and moves at the speed of one engine's link after its latency. Computing
-    costs what these tokens add to a batch that the GPU limits: b_prefill x + b_attention x (x + 1) / 2.
+    costs what these tokens add to a batch that the GPU limits: b_prefill x + b_attention x (x + 1) / 2
+    - b_past x, for what is computed behind them in that batch has no past then.
     """
     units = np.arange(1, LONGEST // tier.unit_tokens + 1)
     tokens = units.astype(np.float64) * tier.unit_tokens
@@ -30,6 +31,7 @@ def break_even_tokens(tier: KvTier, batch_time: BatchTime, bytes_per_token: floa
     rounds = -(-units // tier.parallel) if tier.parallel else 1
     load = rounds * tier.latency_s + tokens * bytes_per_token / speed
     compute = batch_time.b_prefill * tokens + batch_time.b_attention * tokens * (tokens + 1) / 2
+    compute -= batch_time.b_past * tokens
     shorter = np.flatnonzero(load < compute)
     return int(tokens[shorter[0]]) if shorter.size else None
 

@@ -74,6 +74,8 @@ def test_break_even_lengths_by_hand():
     assert break_even_tokens(tier(latency_s=0.1875, parallel=2), batch_time(1 / 64), 1.0) == 32
     # attention alone: u/8 < 2^-14 * 16u (16u + 1)/2, that is 16u + 1 > 256
     assert break_even_tokens(tier(), batch_time(0.0, 2**-14), 1.0) == 16 * 16
+    # what is computed behind loaded tokens pays for them as its past: 1/4 - 1/8 s a unit is as fast
+    assert break_even_tokens(tier(), batch_time(1 / 64)._replace(b_past=1 / 128), 1.0) is None
 
 
 def test_the_section_warns_of_a_tier_that_never_pays():
