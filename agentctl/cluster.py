@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,6 +32,9 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 Capacity = Annotated[int, Meta(ge=1, le=10**15)]  # tokens
 Seconds = Annotated[float, Meta(ge=0)]
 Rate = Annotated[float, Meta(gt=0)]
+Bandwidth = Annotated[
+    float, Meta(ge=1, le=1e18)
+]  # bytes/s; beyond are slips, and sums of times would overflow
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -116,9 +119,9 @@ class KvTier:
     name: str
     scope: Literal["engine", "cluster"]
     capacity_tokens: Capacity
-    read_bytes_per_s: Rate
-    write_bytes_per_s: Rate
-    engine_read_bytes_per_s: Rate | None = None  # of one engine's link
+    read_bytes_per_s: Bandwidth
+    write_bytes_per_s: Bandwidth
+    engine_read_bytes_per_s: Bandwidth | None = None  # of one engine's link
     latency_s: Seconds = 0.0  # once per load; with parallel = n > 0: once per ceil(units / n)
     parallel: Count = 0
     unit_tokens: Positive = 256
@@ -190,6 +193,7 @@ def parse_cluster(tables: Mapping[str, Any], file: str, base: Path | None = None
         build(KvTier, with_preset(table, pools, place), place) for table in _list(tables, "kv_tier", file)
     )
     _check_distinct([tier.name for tier in tiers], f"{file}: [kv_tier] name")
+    check_capacities(tiers, place)
     network = build(Network, tables["network"], f"{file}: [network]") if "network" in tables else None
     router = build(Router, tables.get("router", {}), f"{file}: [router]")
     build(IndexParams, router.index_params or {}, f"{file}: [router] index_params:")
@@ -207,6 +211,17 @@ def cluster_of(profile: Profile, engines: int = 1, router: Router | None = None)
 def with_profile(cluster: Cluster, profile: Profile) -> Cluster:
     """The cluster's limits with the profile's batch times."""
     return replace(cluster, pools=tuple(replace(pool, profile=profile) for pool in cluster.pools))
+
+
+def check_capacities(tiers: Iterable[KvTier], place: str) -> None:
+    """Raise ConfigError for a tier that could never keep anything."""
+    for tier in tiers:
+        if tier.capacity_tokens < tier.unit_tokens:
+            raise ConfigError(
+                f"is {tier.capacity_tokens:,}, and a unit of {tier.name} has {tier.unit_tokens:,} tokens",
+                place=f"{place} capacity_tokens",
+                expected="room for a unit at least",
+            )
 
 
 def check_simulated(cluster: Cluster) -> None:

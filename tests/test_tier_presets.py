@@ -40,7 +40,7 @@ def test_the_numbers_of_the_four_plain_presets():
     """(read bytes/s, latency) of the design's table."""
     assert [
         (found.read_bytes_per_s, found.latency_s)
-        for found in (tier(preset=n, capacity_tokens=1) for n in ("host", "nvme", "rdma-store"))
+        for found in (tier(preset=n, capacity_tokens=1000) for n in ("host", "nvme", "rdma-store"))
     ] == [(50e9, 0.1e-3), (6e9, 0.2e-3), (20e9, 0.3e-3)]
 
 
@@ -60,13 +60,13 @@ def test_a_unit_that_is_not_said_is_one_block():
 
 
 def test_keys_beside_the_preset_override_it():
-    found = tier(preset="host", name="dram", read_bytes_per_s=25e9, capacity_tokens=7, overlap="none")
-    assert (found.name, found.read_bytes_per_s, found.capacity_tokens) == ("dram", 25e9, 7)
+    found = tier(preset="host", name="dram", read_bytes_per_s=25e9, capacity_tokens=700, overlap="none")
+    assert (found.name, found.read_bytes_per_s, found.capacity_tokens) == ("dram", 25e9, 700)
     assert (found.overlap, found.latency_s) == ("none", 0.1e-3)
 
 
 def test_several_presets_stand_in_order():
-    found = cluster({"preset": "hicache"}, {"preset": "mooncake-store", "capacity_tokens": 9})
+    found = cluster({"preset": "hicache"}, {"preset": "mooncake-store", "capacity_tokens": 900})
     assert [one.name for one in found.kv_tiers] == ["hicache", "mooncake-store"]
 
 
@@ -79,6 +79,9 @@ def test_several_presets_stand_in_order():
         ({"preset": "host", "latency": 1.0}, "latency", "did you mean `latency_s`?"),
         ({"preset": "host", "latency_s": -1.0}, "latency_s", ">= 0"),
         ({"preset": "host", "capacity_tokens": 0}, "capacity_tokens", ">= 1"),
+        ({"preset": "host", "capacity_tokens": 15}, "capacity_tokens", "a unit of host has 16 tokens"),
+        ({"preset": "host", "read_bytes_per_s": 1e-300}, "read_bytes_per_s", ">= 1"),
+        ({"preset": "host", "engine_read_bytes_per_s": 1e300}, "engine_read_bytes_per_s", "<= 1e+18"),
     ],
 )
 def test_a_mistake_is_an_error_with_its_place_and_a_way_out(keys, place, words):
@@ -94,6 +97,7 @@ def test_a_capacity_that_differs_between_pools_has_to_be_said():
         parse_cluster({**SMALL, "pool": pools, "kv_tier": [{"preset": "host"}]}, "c.toml")
 
 
-def test_a_preset_is_not_simulated_yet_either():
+def test_a_preset_can_be_simulated_behind_vllm_and_not_yet_behind_sglang():
+    check_simulated(cluster({"preset": "host"}))
     with pytest.raises(ConfigError, match="not simulated yet"):
-        check_simulated(cluster({"preset": "host"}))
+        check_simulated(cluster({"preset": "host"}, scheduler="sglang"))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentctl.cluster import Cluster, check_simulated, cluster_of, with_profile
+from agentctl.cluster import Cluster, check_capacities, check_simulated, cluster_of, with_profile
 from agentctl.errors import UsageError
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_words, settled
@@ -90,6 +90,7 @@ def _differing(cluster: Cluster, axes: Sequence[Axis], values: Sequence[Any]) ->
 def _with_all(cluster: Cluster, settings: Settings) -> Cluster:
     for key, value in in_order(settings):
         cluster = with_setting(cluster, key, value)
+    check_capacities(cluster.kv_tiers, "--vary kv_tier")
     check_simulated(cluster)
     return cluster
 

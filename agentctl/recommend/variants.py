@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentctl.cluster import SGLANG_KEYS, VLLM_KEYS, Cluster, KvTier, Network, Pool, Router
+from agentctl.cluster import (
+    SGLANG_KEYS,
+    VLLM_KEYS,
+    Cluster,
+    KvTier,
+    Network,
+    Pool,
+    Router,
+    check_capacities,
+)
 from agentctl.errors import ConfigError, UsageError
 from agentctl.recommend.grid import Axis
 from agentctl.toml import build, check_keys, field_names
@@ -68,6 +77,7 @@ def variants_of(cluster: Cluster, axes: Sequence[Axis]) -> list[tuple[dict[str, 
         variant = cluster
         for key, value in in_order(settings.items()):
             variant = with_setting(variant, key, value)
+        check_capacities(variant.kv_tiers, "--vary kv_tier")
         found.append((settings, variant))
     return found
 

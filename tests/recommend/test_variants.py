@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from agentctl.cluster import KvTier, cluster_of, parse_cluster
-from agentctl.errors import UsageError
+from agentctl.errors import ConfigError, UsageError
 from agentctl.profile import load_profile
 from agentctl.recommend.candidates import candidates_of
 from agentctl.recommend.grid import Axis
-from agentctl.recommend.variants import setting_of, with_setting
+from agentctl.recommend.variants import setting_of, variants_of, with_setting
 
 PROFILE = load_profile("h100-qwen3-8b")
 CLUSTER = cluster_of(PROFILE, 4)
@@ -108,3 +108,10 @@ def test_a_value_of_today_is_no_setting():
 def test_too_many_candidates_are_refused_before_they_run():
     with pytest.raises(UsageError, match="at most 500"):
         candidates_of({4: CLUSTER}, ["lmetric"], None, [Axis("max_num_seqs", tuple(range(1, 600)))])
+
+
+def test_a_tier_too_small_for_a_unit_is_an_error_and_not_a_tier_that_finds_nothing():
+    axes = [Axis("kv_tier.unit_tokens", (16, 512)), Axis("kv_tier.capacity_tokens", (0, 256))]
+    with pytest.raises(ConfigError, match="a unit of host has 512 tokens"):
+        variants_of(TIERED, axes)
+    assert len(variants_of(TIERED, axes[1:])) == 2
