@@ -33,8 +33,8 @@ KINDS = {
 }
 
 
-def probed(path, session_gap_s=0.05, **server):
-    plan = make_plan(100, max_context=2048, max_width=6, session_gap_s=session_gap_s)
+def probed(path, **server):
+    plan = make_plan(100, max_context=2048, max_width=6)
 
     async def go():
         async with Server(TRUE, **server) as endpoint, Client(f"{endpoint.url}/v1") as client:

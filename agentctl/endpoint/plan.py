@@ -27,6 +27,9 @@ PLATEAUS = (
 INJECTED = ((1, 512, 256), (4, 1024, 128), (8, 512, 384))  # decodes, context, prefill beside them
 MIXED_SESSIONS = 14
 WINDOW = 20  # tokens of a plateau in which all are decoding
+USUAL_S = (
+    0.16  # first token of 512 fresh ones: the mixed load then keeps an engine busy about half of the time
+)
 SLOWEST_CHUNK = 256  # tokens that any engine prefills in a step: how long a plateau takes to fill
 DEFAULT_REQUESTS, DEFAULT_SECONDS = 200, 300.0
 
@@ -39,8 +42,8 @@ class Piece(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """One request. `after_s`: when it is sent, from the start of its phase; `carrier_tokens` > 0: not before
-    the phase's other requests have that many tokens each."""
+    """One request. `after_s`: when it is sent, from the start of its phase, by an engine of USUAL_S; a slower
+    one is given more time. `carrier_tokens` > 0: not before the phase's others have that many tokens each."""
 
     name: str
     role: str  # warm | cold | setup | suffix | decode | carrier | injected | mixed
@@ -94,7 +97,7 @@ def make_plan(
     """The plan for a budget: fewer repeats, then fewer cells, where `requests` is short.
 
     max_context    tokens of prompt and output that the engine takes
-    session_gap_s  mean time between the starts of the mixed load's sessions
+    session_gap_s  mean time between the starts of the mixed load's sessions, by an engine of USUAL_S
     Raises UsageError for a budget that no plan meets.
     """
     for repeats, sessions, widest in (

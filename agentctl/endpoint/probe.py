@@ -13,13 +13,14 @@ import numpy as np
 
 from agentctl.endpoint.client import Answer, Client, now
 from agentctl.endpoint.measured import Measured
-from agentctl.endpoint.plan import Plan, Probe, Step
+from agentctl.endpoint.plan import USUAL_S, Plan, Probe, Step
 from agentctl.errors import InputError
 
 IDS = (300, 1300)  # token ids: no special ones in the vocabularies we know, and in even small ones
 FIT_SHARE = 0.85  # of the seconds; the rest is the mixed load's
 MOST_FAILED = 3  # requests one after the other, and the run stops
 TOKENS_PER_WORD = 2.0  # a guess, until the first answer
+PACES = (0.05, 5.0)  # of the mixed load, at least and at most
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
 Progress = Callable[[float, str], None]
@@ -107,6 +108,12 @@ class _Run:
             place="endpoint", hint="probe an engine that nothing else is sent to",
         )  # fmt: skip
 
+    def _pace(self) -> float:
+        """How much slower than USUAL_S the engine is: on a fast one, nobody would wait for anybody."""
+        row = next((one for one in self.measured.rows() if one["request"] == "warm-1"), None)
+        seconds = row["chunks_s"][0] if row and row["chunks_s"] else USUAL_S
+        return float(np.clip(seconds / USUAL_S, *PACES))
+
     async def _load(self) -> float | None:
         """Of others: our own last request may still be counted for an instant."""
         for _ in range(3):
@@ -136,6 +143,7 @@ class _Run:
             self.measured.end_step(step, {"seconds": wall, **facts})
 
     async def _phase(self, step: Step, number: int, probes: tuple[Probe, ...]) -> list[Answer]:
+        pace = self._pace() if step.kind == "mixed" else 1.0
         counts = {probe.name: 0 for probe in probes}
         ended: set[str] = set()
         moved = asyncio.Event()
@@ -150,7 +158,7 @@ class _Run:
                 moved.set()
 
             try:
-                await asyncio.sleep(max(0.0, began + probe.after_s - now()))
+                await asyncio.sleep(max(0.0, began + pace * probe.after_s - now()))
                 others = [other.name for other in probes if other is not probe]
                 while probe.carrier_tokens and any(
                     counts[name] < probe.carrier_tokens and name not in ended for name in others

@@ -24,7 +24,7 @@ TRUE = BatchTime(
     b_attention=1e-8,
     b_past=4e-7,
 )
-PLAN = make_plan(100, max_context=2048, max_width=6, session_gap_s=0.05)
+PLAN = make_plan(100, max_context=2048, max_width=6)
 
 
 def probed(path, plan=PLAN, key=None, as_text=False, stall_s=5.0, seconds=None, **server):
@@ -159,7 +159,7 @@ def test_a_half_written_last_line_is_left_out_and_a_damaged_one_is_an_error(whol
 
 
 def test_no_more_time_is_spent_than_was_allowed(tmp_path):
-    plan = make_plan(100, seconds=2.0, max_context=2048, max_width=6, session_gap_s=0.05)
+    plan = make_plan(100, seconds=2.0, max_context=2048, max_width=6)
 
     async def go():
         async with Server(TRUE) as endpoint, Client(f"{endpoint.url}/v1") as client:
