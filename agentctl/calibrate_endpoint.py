@@ -171,6 +171,11 @@ def calibrate_endpoint(
 
 
 def _why_no_profile(fitted: EndpointFit) -> InputError | None:
+    if not fitted.missing and fitted.values["b0"] == 0:
+        return InputError(
+            "b0 came out 0, and no engine's batch takes no time",
+            hint="the machine was busy or too few decodes were of use: probe again when it is quiet",
+        )
     if not fitted.missing:
         return None
     why = ", ".join(f"{name} ({fitted.coefficients[name].status})" for name in fitted.missing)

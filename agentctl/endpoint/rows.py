@@ -12,6 +12,7 @@ import numpy as np
 from agentctl.endpoint.measured import Measured
 from agentctl.estimators.endpoint_fit import Row
 
+WITHHELD = "chunks are not tokens"
 BUSY = 0.8  # of a core: the client's own work is in its timings from there
 DISTURBED = 1.5  # times the fastest repeat
 BUNCHED = 0.2  # share of gaps far below the usual one: several tokens sent at once
@@ -56,12 +57,19 @@ def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_te
             rows += [_first_token(one) for one, why in zip(its, reasons, strict=True)
                      if why is None and one["role"] == kind]  # fmt: skip
         elif kind in ("plateau", "inject"):
-            whole, why = _whole(its, reasons)
-            found = None if why else _plateau(its, name) if kind == "plateau" else _injected(its, name)
+            clean, why = _clean(its, reasons)
+            found = (
+                None
+                if why
+                else _plateau(its, clean, name)
+                if kind == "plateau"
+                else _injected(its, clean, name)
+            )
             if found:
                 rows.append(found)
+                aside.update(why for why in reasons if why)
             else:
-                aside.update({why or ("no window in which all decode" if whole else "incomplete"): len(its)})
+                aside.update({why or "no window in which all decode": len(its)})
     rows, disturbed = _undisturbed(rows)
     aside.update({"slower than its repeats": disturbed} if disturbed else {})
     return Read(tuple(rows), dict(aside), tuple(mixed), len(requests))
@@ -81,7 +89,7 @@ def why_not(one: Request, step: dict[str, Any], as_text: bool) -> str | None:
     if tokens != one["max_tokens"]:
         return "another output length than asked for"
     if len(one["chunks_s"]) != tokens:
-        return "chunks are not tokens"
+        return WITHHELD
     if one["kind"] != "mixed" and _is_bunched(one["chunks_s"]):
         return "chunks came in bunches"
     if one["role"] == "suffix" and one["cached_tokens"] is None:
@@ -105,42 +113,55 @@ def _first_token(one: Request) -> Row:
     return Row(one["kind"], cell, one["chunks_s"][0], new=one["prompt_tokens"] - past, past=past)
 
 
-def _whole(its: Sequence[Request], reasons: Sequence[str | None]) -> tuple[bool, str | None]:
-    why = next((why for why in reasons if why), None)
-    return why is None, why
+def _clean(its: Sequence[Request], reasons: Sequence[str | None]) -> tuple[list[Request], str | None]:
+    """Requests whose chunks are tokens, and why the step is of no use. llama.cpp withholds half characters:
+    such a request is a load like any other, and its neighbours tell the time."""
+    bad = [why for why in reasons if why]
+    spoilt = next((why for why in bad if why != WITHHELD), None)
+    clean = [one for one, why in zip(its, reasons, strict=True) if not why]
+    enough = 2 * len(bad) < len(its) and any(one["role"] in ("decode", "carrier") for one in clean)
+    return clean, spoilt or (None if enough else WITHHELD)
 
 
 def _arrivals(one: Request) -> np.ndarray:
     return one["sent"] + np.array(one["chunks_s"])
 
 
-def _plateau(its: Sequence[Request], cell: str) -> Row | None:
+def _plateau(its: Sequence[Request], clean: Sequence[Request], cell: str) -> Row | None:
     """The median time between tokens while all decode, and the context then.
 
     Between its tokens j and j+1 a request computes on prompt + j - 1 tokens.
     """
     times = [_arrivals(one) for one in its if one["role"] == "decode"]
-    prompts = [one["prompt_tokens"] for one in its if one["role"] == "decode"]
     begin, end = max(one[0] for one in times), min(one[-1] for one in times)
     gaps, contexts = [], []
-    for arrivals, prompt in zip(times, prompts, strict=True):
+    for one in clean:
+        arrivals = _arrivals(one)
         inside = np.flatnonzero((arrivals[:-1] >= begin) & (arrivals[1:] <= end))
         if len(inside) < LEAST_GAPS:
             return None
         gaps.append(np.diff(arrivals)[inside])
-        contexts.append(prompt + inside.mean())
-    return Row("plateau", cell, float(np.median(np.concatenate(gaps))), 1, len(times), float(sum(contexts)))
+        contexts.append(one["prompt_tokens"] + inside.mean())
+    return Row(
+        "plateau",
+        cell,
+        float(np.median(np.concatenate(gaps))),
+        1,
+        len(times),
+        float(np.mean(contexts) * len(times)),
+    )
 
 
-def _injected(its: Sequence[Request], cell: str) -> Row | None:
+def _injected(its: Sequence[Request], clean: Sequence[Request], cell: str) -> Row | None:
     """From each decode's last token before the prefill was sent to its token of the batch that ended it."""
-    beside = next((one for one in its if one["role"] == "injected"), None)
-    carriers = [one for one in its if one["role"] == "carrier"]
+    beside = next((one for one in clean if one["role"] == "injected"), None)
+    carriers = [one for one in clean if one["role"] == "carrier"]
+    n_decode = sum(one["role"] == "carrier" for one in its)
     if beside is None or not carriers:
         return None
     first = beside["sent"] + beside["chunks_s"][0]
     found, contexts = [], []
-    start = max(_arrivals(one)[0] for one in carriers)
+    start = max(_arrivals(one)[0] for one in its if one["role"] == "carrier")
     for one in carriers:
         arrivals = _arrivals(one)
         usual = float(np.median(np.diff(arrivals)))
@@ -154,7 +175,7 @@ def _injected(its: Sequence[Request], cell: str) -> Row | None:
     seconds = float(np.median([time for count, time in found if count == batches]))
     past = beside["cached_tokens"] or 0
     new = beside["prompt_tokens"] - past
-    return Row("inject", cell, seconds, batches, len(carriers), float(sum(contexts)), new, past)
+    return Row("inject", cell, seconds, batches, n_decode, float(np.mean(contexts) * n_decode), new, past)
 
 
 def _undisturbed(rows: Sequence[Row]) -> tuple[list[Row], int]:

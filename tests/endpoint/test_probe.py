@@ -10,7 +10,7 @@ from agentctl.endpoint.client import Client
 from agentctl.endpoint.measured import new_measured, read_measured
 from agentctl.endpoint.plan import make_plan
 from agentctl.endpoint.probe import Prompts, probe
-from agentctl.endpoint.rows import read_rows
+from agentctl.endpoint.rows import read_rows, rows_of
 from agentctl.errors import InputError
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.estimators.endpoint_fit import fit_endpoint
@@ -180,3 +180,16 @@ def test_words_are_sent_where_token_ids_are_not_taken(tmp_path):
     measured.header["prompts"] = "text"
     fitted = fit_endpoint(read_rows(measured).rows)  # that server's tokens are letters
     assert fitted.values["b_prefill"] == pytest.approx(TRUE.b_prefill, rel=1e-3)
+
+
+def test_a_decode_with_withheld_chunks_does_not_spoil_its_plateau(whole):
+    """llama.cpp sends no chunk for half a character: the neighbours' gaps still tell the time."""
+    measured = whole[0]
+    spoilt = [dict(row) for row in measured.rows()]
+    one = next(row for row in spoilt if row["step"] == "plateau-6-512")
+    one["chunks_s"] = one["chunks_s"][:5] + one["chunks_s"][7:]
+    cells = {row.cell: row for row in read_rows(measured).rows}
+    found = {row.cell: row for row in rows_of(spoilt, measured.steps).rows}
+    assert found["plateau-6-512"].n_decode == 6
+    assert found["plateau-6-512"].seconds == pytest.approx(cells["plateau-6-512"].seconds, rel=1e-3)
+    assert found["plateau-6-512"].context == pytest.approx(cells["plateau-6-512"].context, rel=0.02)
