@@ -214,7 +214,7 @@ def _compare(
         simulated={name: np.where(done, values, np.nan) for name, values in ours.items()},
         prompt_tokens=requests.prompt_tokens.astype(np.float64),
         logged_hit=logged.cached_tokens.copy(),
-        simulated_hit=np.where(done, outcome.hit_tokens, np.nan),
+        simulated_hit=np.where(done, outcome.found_tokens, np.nan),
         load=load_at_arrival(requests.arrival, np.where(np.isfinite(end), end, requests.arrival), engine),
     )
     no_hits = _why_no_hits(trace, run)

@@ -15,7 +15,7 @@ from oracles.simulated_log import COLUMNS, PROFILE, SPEED, asked, dataset, scale
 
 from agentctl.calibrate import Engine, calibrate_steps
 from agentctl.calibrate_prior import RUNS, calibrate_prior
-from agentctl.cluster import cluster_of
+from agentctl.cluster import KvTier, cluster_of
 from agentctl.errors import ConfigError, InputError, UsageError
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.policies.base import load_policy
@@ -95,6 +95,13 @@ def test_the_verdict_follows_the_error(log, factor, status):
 def test_another_cache_is_found_in_the_hits(log):
     found = back_test(log, cluster_of(replace(PROFILE, kv_blocks=120), 2))
     assert found.hit_gap < -0.02 and found.status in ("WARN", "FAIL")
+
+
+def test_what_a_tier_gives_is_a_hit_as_engines_report_it(log):
+    small = cluster_of(replace(PROFILE, kv_blocks=120, kv_bytes_per_token=1), 2)
+    tier = KvTier("host", "engine", 10**9, 1e18, 1e18, unit_tokens=16, use_if_faster=False)
+    gaps = [back_test(log, replace(small, kv_tiers=tiers)).hit_gap for tiers in ((), (tier,))]
+    assert gaps[0] < gaps[1] - 0.01
 
 
 def test_requests_that_no_simulated_engine_can_hold_fail(log):
