@@ -14,13 +14,13 @@ from oracles.random_clusters import cluster_of, workload_of
 from oracles.reference_simulator import Limits, Request
 from oracles.reference_simulator import Pool as JudgePool
 
-from agentctl.sim import cache
+from agentctl.sim import cache, news
 from agentctl.sim.content import Content
 from agentctl.sim.state import CLOCK, FREE_HOLD, N_HOLDS, NO_NEWS, NONE, State, make_limits, make_state
 
 announce, cache_blocks, count_idle, release, take, use = map(
     from_python,
-    (cache.announce, cache.cache_blocks, cache.count_idle, cache.release, cache.take, cache.use),
+    (news.announce, cache.cache_blocks, cache.count_idle, cache.release, cache.take, cache.use),
 )
 
 E = 0  # the only engine
