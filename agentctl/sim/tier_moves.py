@@ -210,18 +210,12 @@ def next_ended(s, now):
                     _end_load(s, k, x)
                 else:
                     arrive(s, k, x)
-                _free_move_later(s, k, x)
+                _free_move(s, k, x)  # its record can be read until the next transfer begins
                 return np.int64(k), x
     s.moving[0] = math.inf
     for k in range(s.stores.size):
         s.moving[0] = min(s.moving[0], s.links[k].due)
     return np.int64(0), np.int64(0)
-
-
-@kernel
-def _free_move_later(s, k, x):
-    """Its record can be read until the next transfer begins."""
-    _free_move(s, k, x)
 
 
 @kernel
