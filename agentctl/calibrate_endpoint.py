@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from agentctl import __version__
 from agentctl.calibrate import CALIBRATE_SCHEMA, Engine
 from agentctl.calibrate_endpoint_mixed import Mixed, judge_mixed
 from agentctl.calibrate_endpoint_sections import sections_of
-from agentctl.endpoint.client import Client
-from agentctl.endpoint.measured import Measured, new_measured, read_measured
+from agentctl.endpoint.client import STALL_S, Client
+from agentctl.endpoint.dialect import MOST_TRIALS, PROMPTS, find_dialect
+from agentctl.endpoint.measured import Measured, dialect_of, new_measured, new_salt, read_measured
 from agentctl.endpoint.plan import Plan, make_plan
-from agentctl.endpoint.probe import Progress, Prompts, probe
+from agentctl.endpoint.probe import Progress, probe
 from agentctl.endpoint.rows import Read, read_rows
+from agentctl.endpoint.server import ask_server, check_quiet
 from agentctl.errors import ConfigError, InputError, UsageError
 from agentctl.estimators.batch_terms import batch_time_of
 from agentctl.estimators.endpoint_fit import EndpointFit, fit_endpoint
@@ -36,13 +39,15 @@ class Asked:
     requests: int = 200
     seconds: float = 300.0
     model: str | None = None
-    prompts: str = "tokens"  # tokens | text
+    prompts: str = "auto"  # auto: token ids where they are taken | tokens | text
     max_context: int | None = None  # None: as the server says, at most MOST_CONTEXT
     max_width: int = 16
     seed: int = 0
 
-    def plan(self, max_context: int) -> Plan:
-        return make_plan(self.requests, self.seconds, max_context, self.max_width, seed=self.seed)
+    def plan(self, max_context: int, trials: int = 1) -> Plan:
+        """`trials`: requests that were spent on how to ask."""
+        left = self.requests - trials
+        return make_plan(left, self.seconds, max_context, self.max_width, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class EndpointCalibration:
     mixed: Mixed
     profile: dict[str, Any] | None
     why_no_profile: InputError | None
+    engine: Engine  # what is known of it
 
     def toml(self) -> str:
         """The profile file; raises the error that says why the rows make none."""
@@ -78,12 +84,13 @@ def measure(
     endpoint that cannot be probed, UsageError for a file of another plan.
     """
     asked.plan(MOST_CONTEXT)  # says whether the budget can be met, before anybody is asked
-    if asked.prompts not in ("tokens", "text"):
-        raise UsageError(f"is {asked.prompts!r}", place="--prompts", expected="tokens or text")
+    if asked.prompts not in PROMPTS:
+        raise UsageError(f"is {asked.prompts!r}", place="--prompts", expected="auto, tokens or text")
     older = read_measured(path) if path.is_file() and path.stat().st_size else None
     if older is not None:
-        plan = asked.plan(_context_of(older, path))
-        if (plan.digest, asked.prompts) != (older.header["plan"], older.header.get("prompts")):
+        plan = asked.plan(*_asked_of(older, path))
+        dialect = dialect_of(older.header, f"{path}:1")
+        if plan.digest != older.header["plan"] or asked.prompts not in ("auto", dialect.prompts):
             raise UsageError(
                 "was measured with another budget, width, context, seed or kind of prompts",
                 place=str(path), hint="give the same flags, or another file with --measured",
@@ -91,69 +98,69 @@ def measure(
         if all(step.name in older.steps for step in plan.steps):
             note(f"{path} is complete: nothing is sent")
             return older
-    return asyncio.run(_measure(base, path, asked, key, note, progress, older))
+    return asyncio.run(measured_from(base, path, asked, key, note, progress, older))
 
 
-def _context_of(measured: Measured, path: Path) -> int:
-    tokens = measured.header.get("max_context")
+def _asked_of(measured: Measured, path: Path) -> tuple[int, int]:
+    """Longest context and trials of a file; raises InputError."""
+    tokens, trials = measured.header.get("max_context"), measured.header.get("trials")
     if type(tokens) is not int or not LEAST_CONTEXT <= tokens <= MOST_CONTEXT:
         raise InputError("holds no usable max_context", place=f"{path}:1")
-    return tokens
+    if type(trials) is not int or not 0 <= trials <= MOST_TRIALS:
+        raise InputError("holds no usable trials", place=f"{path}:1")
+    return tokens, trials
 
 
-async def _measure(
+async def measured_from(
     base: str,
     path: Path,
     asked: Asked,
-    key: str | None,
-    note: Callable[[str], None],
-    progress: Progress | None,
-    older: Measured | None,
+    key: str | None = None,
+    note: Callable[[str], None] = lambda said: None,
+    progress: Progress | None = None,
+    older: Measured | None = None,
+    stall_s: float = STALL_S,
+    cpu_time: Callable[[], float] = time.process_time,
 ) -> Measured:
-    async with Client(base, key) as client:
-        measured = older or await _begin(client, path, asked)
-        plan = asked.plan(_context_of(measured, path))
-        prompts = Prompts(str(measured.header["salt"]), asked.prompts == "text")
-        first = next((row for row in measured.rows() if row["request"] == "warm-0"), None)
-        if first and prompts.as_text:
-            prompts.learn(first["asked_tokens"], first["prompt_tokens"])
+    """The same in a loop that runs already; `older`: what the file holds."""
+    async with Client(base, key, stall_s) as client:
+        measured = older or await _begin(client, path, asked, note)
+        client.dialect = dialect_of(measured.header, f"{path}:1")
+        plan = asked.plan(*_asked_of(measured, path))
         note(f"{plan.n_requests} requests, {asked.seconds:.0f} s at most; what is measured goes to {path}")
         measured.open()
         try:
-            await probe(plan, client, prompts, measured, progress)
+            await probe(plan, client, measured, progress, cpu_time, note)
         finally:
             measured.close()
     return measured
 
 
-async def _begin(client: Client, path: Path, asked: Asked) -> Measured:
-    """A new file; the model and its longest context as the server says."""
-    models = await client.models()
-    if models is None:
-        raise InputError("nothing answers there", place="endpoint", hint="is the server up, the port right?")
-    if isinstance(models, int) and models in (401, 403):
-        raise InputError(f"HTTP {models}: not allowed", place="endpoint",
-                         hint="the key is read from AGENTCTL_API_KEY or OPENAI_API_KEY")  # fmt: skip
-    listed = models if isinstance(models, list) else []
-    names = [str(one.get("id")) for one in listed]
-    model = asked.model or (names[0] if len(names) == 1 else None)
-    if model is None:
-        raise UsageError(f"the server lists {len(names)} models", place="--served-model",
-                         expected="the name of one of them")  # fmt: skip
-    said = next((one.get("max_model_len") for one in listed if one.get("id") == model), None)
-    limits = [one for one in (asked.max_context, said, MOST_CONTEXT) if type(one) is int]
+async def _begin(client: Client, path: Path, asked: Asked, note: Callable[[str], None]) -> Measured:
+    """A new file: the model and its limits as the server says, and how it is asked."""
+    server = await ask_server(client, asked.model)
+    limits = [one for one in (asked.max_context, server.max_model_len, MOST_CONTEXT) if one is not None]
     if min(limits) < LEAST_CONTEXT:
         fact = f"is {min(limits)} tokens"
         raise UsageError(fact, place="--max-context", expected=f"{LEAST_CONTEXT} at least")
-    facts = {"max_context": min(limits), "prompts": asked.prompts, "agentctl": __version__}
-    return new_measured(path, asked.plan(min(limits)), model, facts)
+    salt = new_salt()
+    await check_quiet(client)
+    dialect, trials = await find_dialect(
+        client, server.model, asked.prompts, salt, server.kind == "llama.cpp", note
+    )
+    facts = {
+        "max_context": min(limits), "trials": trials, "dialect": dialect.as_header(), "kind": server.kind,
+        "limits": server.limits, "agentctl": __version__,
+    }  # fmt: skip
+    plan = asked.plan(min(limits), trials)
+    return new_measured(path, plan, server.model, facts, salt)
 
 
 def calibrate_endpoint(
     measured: Measured, engine: Engine | None = None, seed: int = 0
 ) -> EndpointCalibration:
     """Fit what was measured. `engine`: what is known of it, such as its max_num_batched_tokens."""
-    engine = engine or Engine()
+    engine = _with_said(engine or Engine(), measured.header.get("limits"))
     read = read_rows(measured)
     fitted = fit_endpoint(read.rows, engine.max_num_batched_tokens, seed)
     batch_time = batch_time_of("hinge", {k: v for k, v in fitted.values.items() if k != "delta"})
@@ -167,7 +174,15 @@ def calibrate_endpoint(
     inputs = {measured.path.name: hashlib.sha256(measured.path.read_bytes()).hexdigest()}
     tables = None if why else _profile(fitted, batch_time._asdict(), mixed, named, inputs)
     document = _document(fitted, read, mixed, tables, inputs)
-    return EndpointCalibration(document, sections_of(fitted, read, mixed), fitted, mixed, tables, why)
+    return EndpointCalibration(document, sections_of(fitted, read, mixed), fitted, mixed, tables, why, named)
+
+
+def _with_said(engine: Engine, said: Any) -> Engine:
+    """With limits that the server told, where nobody else did."""
+    known = said if isinstance(said, dict) else {}
+    names = ("kv_blocks", "block_tokens", "max_num_seqs", "max_num_batched_tokens")
+    told = {name: known[name] for name in names if type(known.get(name)) is int}
+    return replace(engine, **{name: n for name, n in told.items() if getattr(engine, name) is None})
 
 
 def _why_no_profile(fitted: EndpointFit) -> InputError | None:

@@ -8,13 +8,11 @@ from oracles.endpoint_server import Server
 from oracles.virtual_time import run
 
 from agentctl.calibrate import Engine
-from agentctl.calibrate_endpoint import Asked, calibrate_endpoint, measure
+from agentctl.calibrate_endpoint import Asked, calibrate_endpoint, measure, measured_from
 from agentctl.calibrate_endpoint_mixed import judge_mixed
 from agentctl.calibrate_endpoint_sections import sections_of
-from agentctl.endpoint.client import Client
+from agentctl.endpoint.client import Dialect
 from agentctl.endpoint.measured import new_measured, read_measured
-from agentctl.endpoint.plan import make_plan
-from agentctl.endpoint.probe import Prompts, probe
 from agentctl.endpoint.rows import Read, rows_of
 from agentctl.errors import InputError, UsageError
 from agentctl.estimators.batch_terms import batch_time_of
@@ -34,15 +32,11 @@ KINDS = {
 
 
 def probed(path, **server):
-    plan = make_plan(100, max_context=2048, max_width=6)
+    asked = Asked(100, max_context=2048, max_width=6)
 
     async def go():
-        async with Server(TRUE, **server) as endpoint, Client(f"{endpoint.url}/v1") as client:
-            measured = new_measured(path, plan, "tiny", {})
-            measured.open()
-            await probe(plan, client, Prompts("salt"), measured, cpu_time=lambda: 0.0)
-            measured.close()
-            return measured
+        async with Server(TRUE, **server) as endpoint:
+            return await measured_from(f"{endpoint.url}/v1", path, asked, cpu_time=lambda: 0.0)
 
     return run(go())
 
@@ -118,7 +112,8 @@ def test_the_same_rows_make_the_same_bytes(measured):
 def test_a_file_of_another_plan_is_not_continued(tmp_path):
     path = tmp_path / "m.jsonl"
     asked = Asked(requests=60)
-    opened = new_measured(path, asked.plan(1024), "tiny", {"max_context": 1024, "prompts": "tokens"})
+    facts = {"max_context": 1024, "trials": 1, "dialect": Dialect().as_header()}
+    opened = new_measured(path, asked.plan(1024), "tiny", facts)
     opened.open()
     opened.close()
     with pytest.raises(UsageError, match="another budget"):

@@ -1,7 +1,8 @@
 """Streaming requests to an OpenAI-compatible server, and when each chunk of an answer arrived.
 
 One monotonic clock; a connection per request (a kept-alive one that was left at [DONE] fails with llama.cpp).
-What an answer says is never kept: chunks are counted and timed.
+What an answer says is never kept: chunks are counted and timed. Whatever a server sends, a request ends:
+without a token for `stall_s` it has stalled, and more than it can mean is not read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agentctl.errors import UsageError
@@ -20,13 +21,17 @@ try:
 except ModuleNotFoundError:  # an extra: most commands never talk to anybody
     httpx = None  # type: ignore[assignment]
 
-STALL_S = 30.0  # without a byte
+STALL_S = 30.0  # without a token
+QUICK_S = 10.0  # for what a server says of itself
 MOST_LINE = 1_000_000  # bytes of one event: more is no token
+MOST_SAID = 4_000_000  # bytes of what a server says of itself
+SPARE_EVENTS = 64  # beside two for each token asked for
 LOAD = re.compile(
     r"^(?:vllm:num_requests_(?:running|waiting)|sglang:num_(?:running|queue)_reqs|"
     r"llamacpp:requests_(?:processing|deferred))(?:\{[^}]*\})?\s+([0-9.eE+-]+)",
     re.MULTILINE,
 )
+ENDED = re.compile("closed|disconnected")  # the only way to tell an early end from nonsense in httpx
 
 
 def now() -> float:
@@ -34,12 +39,32 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """How a server is asked, as far as it differs: found by dialect.find_dialect, kept in the file's header.
+
+    extras           keys beyond the API that it takes: ignore_eos, cache_salt
+    bias_token       of a character of its own, forced so that no half one is withheld; None: not needed
+    tokens_per_word  of our words, and the tokens around them (begin of text, chat template), of text
+    """
+
+    api: str = "completions"  # completions | chat
+    prompts: str = "tokens"  # tokens | text
+    extras: tuple[str, ...] = ("ignore_eos", "cache_salt")
+    bias_token: int | None = None
+    tokens_per_word: float = 1.5  # a guess
+    tokens_around: float = 0.0
+
+    def as_header(self) -> dict[str, Any]:
+        return {**asdict(self), "extras": list(self.extras)}
+
+
 @dataclass
 class Answer:
     """What a client saw of one request; times in seconds from `sent`, which is on the monotonic clock."""
 
     sent: float
-    status: str = "cut"  # ok | http | refused | not streamed | stalled | closed | malformed | cut
+    status: str = "cut"  # ok | http | refused | not streamed | stalled | closed | failed | malformed | cut
     http: int | None = None
     chunks_s: list[float] = field(default_factory=list)  # arrivals of tokens
     end_s: float | None = None
@@ -52,15 +77,18 @@ class Answer:
 class Client:
     """Talks to `base` (.../v1). Use as an async context; nothing is retried and no redirect is followed."""
 
-    def __init__(self, base: str, key: str | None = None, stall_s: float = STALL_S) -> None:
+    def __init__(
+        self, base: str, key: str | None = None, stall_s: float = STALL_S, dialect: Dialect | None = None
+    ) -> None:
         if httpx is None:
             raise UsageError("needs httpx", place="endpoint", hint="pip install 'agentctl[endpoint]'")
-        self.base, self.stall_s = base, stall_s
+        self.base, self.stall_s, self.dialect = base, stall_s, dialect or Dialect()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.AsyncClient(
-            headers={**headers, "Connection": "close"},
-            timeout=httpx.Timeout(stall_s, connect=min(stall_s, 10.0)),
+            headers={**headers, "Connection": "close", "Accept-Encoding": "identity"},
+            timeout=httpx.Timeout(None, connect=min(stall_s, QUICK_S)),  # the rest is timed by the callers
             limits=httpx.Limits(max_keepalive_connections=0),
+            follow_redirects=False,  # the key is for this server
             trust_env=False,  # no proxy between the clock and the engine
         )
 
@@ -72,40 +100,77 @@ class Client:
 
     async def models(self) -> list[dict[str, Any]] | int | None:
         """The models that the server names; an HTTP status; or None where nothing answers."""
+        said = await self.ask(f"{self.base}/models")
+        if said is None or said[0] != 200:
+            return None if said is None else said[0]
         try:
-            reply = await self._http.get(f"{self.base}/models")
-            found = reply.json()["data"] if reply.status_code == 200 else reply.status_code
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            return None if isinstance(error, httpx.HTTPError) else 200
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else found
+            found = json.loads(said[1])["data"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return 200
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else 200
 
     async def load(self) -> float | None:
         """Requests that the engine says it has, running and waiting; None where it does not say."""
+        found = LOAD.findall(await self.metrics())
         try:
-            reply = await self._http.get(f"{self.base.removesuffix('/v1')}/metrics")
-        except httpx.HTTPError:
+            return sum(map(float, found)) if found else None
+        except ValueError:
             return None
-        found = LOAD.findall(reply.text) if reply.status_code == 200 else []
-        return sum(map(float, found)) if found else None
+
+    async def metrics(self) -> str:
+        """What the engine says at /metrics; empty where it says nothing."""
+        said = await self.ask(f"{self.root}/metrics")
+        return said[1].decode(errors="replace") if said and said[0] == 200 else ""
+
+    @property
+    def root(self) -> str:
+        return self.base.removesuffix("/v1")
+
+    async def ask(self, url: str, body: dict[str, Any] | None = None) -> tuple[int, bytes] | None:
+        """Status and content of a small question; None where no whole answer came."""
+        content = b""
+        try:
+            async with (
+                asyncio.timeout(QUICK_S),
+                self._http.stream("GET" if body is None else "POST", url, json=body) as reply,
+            ):
+                async for piece in reply.aiter_raw():
+                    content += piece
+                    if len(content) > MOST_SAID:
+                        return None
+                return reply.status_code, content
+        except (httpx.HTTPError, TimeoutError):
+            return None
+
+    def body(self, model: str, prompt: Sequence[int] | str, max_tokens: int, salt: str = "") -> bytes:
+        """The request as it is sent."""
+        asked: dict[str, Any] = {
+            "model": model, "max_tokens": max_tokens, "temperature": 0, "stream": True,
+            "stream_options": {"include_usage": True},
+        }  # fmt: skip
+        if self.dialect.api == "chat":
+            asked["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            asked["prompt"] = prompt
+        if "ignore_eos" in self.dialect.extras:
+            asked["ignore_eos"] = True
+        if "cache_salt" in self.dialect.extras and salt:
+            asked["cache_salt"] = salt
+        if self.dialect.bias_token is not None:
+            asked["logit_bias"] = {str(self.dialect.bias_token): 100}
+        return json.dumps(asked, separators=(",", ":")).encode()
 
     async def complete(
-        self,
-        model: str,
-        prompt: Sequence[int] | str,
-        max_tokens: int,
-        answer: Answer,
-        on_token: Callable[[], None] = lambda: None,
+        self, body: bytes, max_tokens: int, answer: Answer, on_token: Callable[[], None] = lambda: None
     ) -> None:
         """Fill in `answer` as chunks arrive, so that a cancelled request keeps what it saw."""
-        body = {
-            "model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True,
-            "ignore_eos": True, "stream_options": {"include_usage": True},
-        }  # fmt: skip
+        path = "chat/completions" if self.dialect.api == "chat" else "completions"
+        headers = {"Content-Type": "application/json"}
         answer.sent = now()
         try:
             async with (
-                asyncio.timeout(self.stall_s * 4),
-                self._http.stream("POST", f"{self.base}/completions", json=body) as reply,
+                asyncio.timeout(self.stall_s) as patience,
+                self._http.stream("POST", f"{self.base}/{path}", content=body, headers=headers) as reply,
             ):
                 answer.http = reply.status_code
                 if reply.status_code != 200:
@@ -113,23 +178,29 @@ class Client:
                 elif "text/event-stream" not in reply.headers.get("content-type", ""):
                     answer.status = "not streamed"
                 else:
-                    answer.status = await _read(reply, answer, on_token)
+
+                    def took_token() -> None:
+                        patience.reschedule(now() + self.stall_s)
+                        on_token()
+
+                    answer.status = await _read(reply, max_tokens, answer, took_token)
         except (httpx.TimeoutException, TimeoutError) as error:
             answer.status = "refused" if isinstance(error, httpx.ConnectTimeout) else "stalled"
         except httpx.ConnectError:
             answer.status = "refused"
-        except httpx.HTTPError:
-            answer.status = "closed"
+        except httpx.HTTPError as error:
+            nonsense = isinstance(error, httpx.RemoteProtocolError) and not ENDED.search(str(error))
+            answer.status = "malformed" if nonsense else "closed"
         answer.end_s = now() - answer.sent
 
 
-async def _read(reply: Any, answer: Answer, on_token: Callable[[], None]) -> str:
+async def _read(reply: Any, max_tokens: int, answer: Answer, on_token: Callable[[], None]) -> str:
     """Status of the stream that `reply` is: ok when it ended as it should."""
-    left, silent_end = b"", None
-    async for piece in reply.aiter_bytes():
+    left, silent_end, events = b"", None, 0
+    async for piece in reply.aiter_raw():
         at = now() - answer.sent
         *lines, left = (left + piece).split(b"\n")
-        if len(left) > MOST_LINE:
+        if max(map(len, (left, *lines))) > MOST_LINE:
             return "malformed"
         for line in lines:
             data = line.strip().removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
@@ -138,10 +209,15 @@ async def _read(reply: Any, answer: Answer, on_token: Callable[[], None]) -> str
                 return "ok"
             if not data:
                 continue
+            events += 1
             try:
                 event = json.loads(data)
+                if event.get("error"):
+                    return "failed"
                 is_token, ends = _event(event, answer)
-            except (ValueError, TypeError, AttributeError, RecursionError):
+            except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+                return "malformed"
+            if events > 2 * max_tokens + SPARE_EVENTS:
                 return "malformed"
             if is_token:
                 answer.chunks_s.append(at)
@@ -160,9 +236,13 @@ def _event(event: dict[str, Any], answer: Answer) -> tuple[bool, bool]:
     choices = event.get("choices") or []
     if not choices:
         return False, False
+    delta = choices[0].get("delta")
+    said = choices[0] if delta is None else delta
+    text = said.get("text") or said.get("content") or said.get("reasoning_content") or said.get("reasoning")
     reason = choices[0].get("finish_reason")
     answer.finish = reason if reason in ("length", "stop", None) else "other"
-    return bool(choices[0].get("text")) or reason is None, reason is not None
+    is_silent = reason is None and "role" not in said  # a token without text; a chat's first event is none
+    return bool(text) or is_silent, reason is not None
 
 
 def _count(value: Any) -> int | None:

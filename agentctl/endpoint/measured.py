@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from agentctl.endpoint.client import Answer
+from msgspec import ValidationError, convert
+
+from agentctl.endpoint.client import Answer, Dialect
 from agentctl.endpoint.plan import Plan, Probe, Step
 from agentctl.errors import InputError, OutputError
 
@@ -79,11 +81,25 @@ class Measured:
         self._file.flush()
 
 
-def new_measured(path: Path, plan: Plan, model: str, engine: dict[str, Any]) -> Measured:
+def new_measured(
+    path: Path, plan: Plan, model: str, engine: dict[str, Any], salt: str | None = None
+) -> Measured:
     """`engine`: what the server says of itself and the file should keep. The salt makes prompts of two runs
     differ, so that the second finds none of the first one's in the prefix cache."""
-    header = {"schema": PROBE_SCHEMA, "plan": plan.digest, "model": model, "salt": secrets.token_hex(8)}
+    header = {"schema": PROBE_SCHEMA, "plan": plan.digest, "model": model, "salt": salt or new_salt()}
     return Measured(path, {**header, **engine})
+
+
+def new_salt() -> str:
+    return secrets.token_hex(8)
+
+
+def dialect_of(header: dict[str, Any], place: str) -> Dialect:
+    """How the server of a file was asked; raises InputError."""
+    try:
+        return convert(header["dialect"], Dialect)
+    except (KeyError, ValidationError) as error:
+        raise InputError("holds no usable dialect", place=place) from error
 
 
 def read_measured(path: Path) -> Measured:

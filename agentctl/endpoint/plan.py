@@ -23,6 +23,7 @@ COLD = (8, 32, 64, 128, 256, 512, 1024, 1536, 2048, 4096)
 SUFFIX = ((512, (32, 256)), (2048, (32, 256, 768)), (3584, (32, 384)))
 PLATEAUS = (
     (1, 64), (8, 64), (4, 1024), (1, 3584), (2, 2048), (16, 64), (6, 512), (3, 64), (8, 1024), (12, 256),
+    (9, 64),
 )  # fmt: skip
 INJECTED = ((1, 512, 256), (4, 1024, 128), (8, 512, 384))  # decodes, context, prefill beside them
 MIXED_SESSIONS = 14
@@ -68,6 +69,13 @@ class Step:
     @property
     def n_requests(self) -> int:
         return sum(map(len, self.phases))
+
+    def seconds(self, per_token: float, per_step: float, pace: float) -> float:
+        """About how long it takes where a prompt's token and a decode's step take so long."""
+        probes = [probe for phase in self.phases for probe in phase]
+        computed = sum(probe.prompt[-1].tokens for probe in probes) * per_token
+        decoded = sum(max(probe.max_tokens for probe in phase) - 1 for phase in self.phases) * per_step
+        return max(computed + decoded, pace * max(probe.after_s for probe in probes))
 
 
 @dataclass(frozen=True)
@@ -146,8 +154,8 @@ def _alone(name: str, role: str, tokens: int, output: int = 1) -> Step:
 
 
 def _warm_up() -> list[Step]:
-    """Lazy compilation, graphs, connections; the first answer also says whether the endpoint can be used."""
-    return [_alone("warm-0", "warm", 48, 12), _alone("warm-1", "warm", 512), _alone("warm-2", "warm", 200, 8)]
+    """Lazy compilation, graphs, connections, after the trials that found how to ask (dialect.py)."""
+    return [_alone("warm-1", "warm", 512), _alone("warm-2", "warm", 200, 8)]
 
 
 def _suffixes(past: int, news: tuple[int, ...]) -> Step:

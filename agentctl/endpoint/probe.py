@@ -3,74 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from agentctl.endpoint.client import Answer, Client, now
+from agentctl.endpoint.failures import failure
 from agentctl.endpoint.measured import Measured
 from agentctl.endpoint.plan import USUAL_S, Plan, Probe, Step
-from agentctl.errors import InputError
+from agentctl.endpoint.prompts import Prompts
+from agentctl.endpoint.server import check_quiet, quiet_load
 
-IDS = (300, 1300)  # token ids: no special ones in the vocabularies we know, and in even small ones
 FIT_SHARE = 0.85  # of the seconds; the rest is the mixed load's
 MOST_FAILED = 3  # requests one after the other, and the run stops
-TOKENS_PER_WORD = 2.0  # a guess, until the first answer
 PACES = (0.05, 5.0)  # of the mixed load, at least and at most
-LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
 Progress = Callable[[float, str], None]
-
-
-@dataclass
-class Prompts:
-    """Prompts as token ids, or as text of random words with `tokens_per_word` (measured in the warm-up)."""
-
-    salt: str
-    as_text: bool = False
-    tokens_per_word: float = TOKENS_PER_WORD
-
-    def learn(self, asked: int, told: int) -> None:
-        """From the first answer: what was asked for as TOKENS_PER_WORD is so many tokens."""
-        self.tokens_per_word = TOKENS_PER_WORD * max(told, 1) / asked
-
-    def of(self, probe: Probe, attempt: int) -> list[int] | str:
-        """Distinct in each attempt: what an interrupted one left in the cache is no hit."""
-        parts = [self._piece(f"{self.salt}/{attempt}/{piece.salt}", piece.tokens) for piece in probe.prompt]
-        if self.as_text:
-            return " ".join(" ".join(part) for part in parts)
-        return [token for part in parts for token in part]
-
-    def _piece(self, name: str, tokens: int) -> list[Any]:
-        digest = hashlib.sha256(name.encode()).digest()
-        random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-        if not self.as_text:
-            return random.integers(*IDS, tokens).tolist()
-        words = max(1, round(tokens / self.tokens_per_word))
-        return ["".join(letters) for letters in random.choice(LETTERS, (words, 5))]
 
 
 async def probe(
     plan: Plan,
     client: Client,
-    prompts: Prompts,
     measured: Measured,
     progress: Progress | None = None,
     cpu_time: Callable[[], float] = time.process_time,
+    note: Callable[[str], None] = lambda said: None,
 ) -> None:
-    """Run the steps of `plan` that `measured` lacks. Raises InputError for an endpoint that cannot be used.
+    """Run the steps of `plan` that `measured` lacks, in the client's dialect.
 
-    Cancelled or raising, it leaves in the file all that was seen until then.
+    Cancelled or raising, it leaves in the file all that was seen until then. Prompts are distinct in each
+    attempt: what an interrupted one left in the cache is no hit. Raises InputError for an endpoint that
+    cannot be used.
     """
+    prompts = Prompts(f"{measured.header['salt']}/{measured.attempts}", client.dialect)
     run = _Run(plan, client, prompts, measured, cpu_time)
-    await run.check_quiet()
+    await check_quiet(client)
+    told = False
     for step in plan.steps:
+        left = run.seconds_left()
+        if not told and step.kind != "warm":
+            note(f"about {left:.0f} s to go")
+            told = True
         if progress:
-            progress(run.share_done(), f"probing: {step.kind}")
+            progress(run.spent / max(run.spent + left, 1e-9), f"probing: {step.kind}")
         if step.name not in measured.steps and run.has_time_for(step):
             await run.step(step)
 
@@ -88,25 +64,18 @@ class _Run:
     def spent(self) -> float:
         return self.before + now() - self.origin
 
-    def share_done(self) -> float:
-        done = sum(step.n_requests for step in self.plan.steps if step.name in self.measured.steps)
-        return done / self.plan.n_requests
+    def seconds_left(self) -> float:
+        """Of what is not done yet, as the warm-up's requests took: roughly, and at most what is allowed."""
+        rows = {one["request"]: one["chunks_s"] for one in self.measured.rows()}
+        first = (rows.get("warm-1") or [USUAL_S])[0]
+        steps = rows.get("warm-2") or []
+        each = float(np.median(np.diff(steps))) if len(steps) > 1 else first / 8
+        todo = [step for step in self.plan.steps if step.name not in self.measured.steps]
+        seconds = sum(step.seconds(first / 512, each, self._pace()) for step in todo)
+        return max(0.0, min(seconds, self.plan.seconds - self.spent))
 
     def has_time_for(self, step: Step) -> bool:
         return self.spent < self.plan.seconds * (1.0 if step.kind == "mixed" else FIT_SHARE)
-
-    async def check_quiet(self) -> None:
-        """Other traffic would be measured as the engine's own slowness."""
-        loads = []
-        for _ in range(3):
-            loads.append(await self.client.load())
-            if not loads[-1]:
-                return
-            await asyncio.sleep(0.3)
-        raise InputError(
-            f"the engine is serving {loads[-1]:.0f} other requests, and timings would be theirs, too",
-            place="endpoint", hint="probe an engine that nothing else is sent to",
-        )  # fmt: skip
 
     def _pace(self) -> float:
         """How much slower than USUAL_S the engine is: on a fast one, nobody would wait for anybody."""
@@ -114,18 +83,9 @@ class _Run:
         seconds = row["chunks_s"][0] if row and row["chunks_s"] else USUAL_S
         return float(np.clip(seconds / USUAL_S, *PACES))
 
-    async def _load(self) -> float | None:
-        """Of others: our own last request may still be counted for an instant."""
-        for _ in range(3):
-            load = await self.client.load()
-            if not load:
-                break
-            await asyncio.sleep(0.1)
-        return load
-
     async def step(self, step: Step) -> None:
         began, cpu = now(), self.cpu_time()
-        load_before = await self._load()
+        load_before = await quiet_load(self.client)
         answers: list[Answer] = []
         late = False
         try:
@@ -137,7 +97,7 @@ class _Run:
         wall = now() - began
         busy = (self.cpu_time() - cpu) / max(wall, 1e-6)
         if not late:
-            load_after = await self._load()
+            load_after = await quiet_load(self.client)
             facts = {"load_before": load_before, "load_after": load_after, "client_busy": busy}
             self._judge(step, answers)
             self.measured.end_step(step, {"seconds": wall, **facts})
@@ -151,7 +111,12 @@ class _Run:
 
         async def one(probe: Probe) -> Answer:
             answer = Answer(now())
-            prompt = self.prompts.of(probe, self.measured.attempts)
+            body = self.client.body(
+                self.measured.header["model"],
+                self.prompts.of(probe.prompt),
+                probe.max_tokens,
+                self.prompts.salt,
+            )
 
             def on_token() -> None:
                 counts[probe.name] += 1
@@ -165,8 +130,7 @@ class _Run:
                 ):
                     moved.clear()
                     await moved.wait()
-                model = self.measured.header["model"]
-                await self.client.complete(model, prompt, probe.max_tokens, answer, on_token)
+                await self.client.complete(body, probe.max_tokens, answer, on_token)
             finally:
                 ended.add(probe.name)
                 moved.set()
@@ -183,57 +147,3 @@ class _Run:
             self.failed = 0 if answer.status == "ok" else self.failed + 1
             if answer.status != "ok" and (step.kind == "warm" or self.failed >= MOST_FAILED):
                 raise failure(answer)
-        if step.name == "warm-0":
-            self._check_first(step.phases[0][0], answers[0])
-
-    def _check_first(self, probe: Probe, answer: Answer) -> None:
-        told, asked = answer.prompt_tokens, probe.prompt_tokens
-        if told is None or answer.completion_tokens is None:
-            raise InputError(
-                "the server reports no usage, and tokens are not known without it", place="endpoint",
-                expected="usage in the stream's last chunk (stream_options.include_usage)",
-            )  # fmt: skip
-        if self.prompts.as_text:
-            self.prompts.learn(asked, told)
-        elif not asked <= told <= asked + 2:  # a begin-of-text token may be added
-            raise InputError(
-                f"{asked} token ids were sent and usage says {told} prompt tokens", place="endpoint",
-                hint="it does not take token ids, or its usage is wrong: --prompts text sends words",
-            )  # fmt: skip
-
-
-def failure(answer: Answer) -> InputError:
-    """The error of one request, in words, without a word of the server's answer."""
-    code = answer.http
-    match answer.status:
-        case "http" if code in (401, 403):
-            fact, hint = (
-                f"HTTP {code}: not allowed",
-                "the key is read from AGENTCTL_API_KEY or OPENAI_API_KEY",
-            )
-        case "http" if code == 404:
-            fact, hint = "HTTP 404: no such path or model", "the URL ends before /completions; --served-model"
-        case "http" if code in (400, 422):
-            fact, hint = (
-                f"HTTP {code}: the request was refused",
-                "is --max-context right? --prompts text, if it takes no token ids",
-            )
-        case "http":
-            fact, hint = f"HTTP {code}", "the server's own log says why; the same command goes on later"
-        case "refused":
-            fact, hint = "nothing answers there", "is the server up, and the port right?"
-        case "not streamed":
-            fact, hint = "the answer is not streamed", "timings need a stream of events, chunk by chunk"
-        case "stalled":
-            fact, hint = (
-                "no chunk came for too long",
-                "the same command goes on when the server answers again",
-            )
-        case "closed":
-            fact, hint = "the stream ended before [DONE]", "a proxy between, or the engine died: see its log"
-        case _:
-            fact, hint = (
-                "the stream is no sequence of events of the OpenAI API",
-                "is it an OpenAI-style server?",
-            )
-    return InputError(fact, place="endpoint", hint=hint)

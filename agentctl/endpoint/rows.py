@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agentctl.endpoint.measured import Measured
+from agentctl.endpoint.measured import Measured, dialect_of
 from agentctl.estimators.endpoint_fit import Row
 
 WITHHELD = "chunks are not tokens"
@@ -19,7 +19,8 @@ BUNCHED = 0.2  # share of gaps far below the usual one: several tokens sent at o
 LEAST_GAPS = 4  # of each decode of a plateau
 STATUS = {
     "http": "HTTP error", "refused": "no connection", "stalled": "stalled", "closed": "closed early",
-    "not streamed": "not streamed", "malformed": "not understood", "cut": "cut off",
+    "not streamed": "not streamed", "malformed": "not understood", "failed": "error in the stream",
+    "cut": "cut off",
 }  # fmt: skip
 
 Request = dict[str, Any]
@@ -35,7 +36,8 @@ class Read:
 
 def read_rows(measured: Measured) -> Read:
     """Rows of the steps that ended."""
-    return rows_of(measured.rows(), measured.steps, measured.header.get("prompts") == "text")
+    as_text = dialect_of(measured.header, f"{measured.path}:1").prompts == "text"
+    return rows_of(measured.rows(), measured.steps, as_text)
 
 
 def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_text: bool = False) -> Read:

@@ -4,7 +4,7 @@ import pytest
 
 from agentctl.endpoint.address import api_key, base_url
 from agentctl.endpoint.plan import make_plan
-from agentctl.endpoint.probe import Prompts
+from agentctl.endpoint.prompts import Prompts
 from agentctl.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def test_decodes_of_a_plateau_share_no_token_block():
     prompts = Prompts("salt")
     for step in make_plan().steps:
         if step.kind == "plateau":
-            starts = [tuple(prompts.of(probe, 1)[:16]) for probe in step.phases[0]]
+            starts = [tuple(prompts.of(probe.prompt)[:16]) for probe in step.phases[0]]
             assert len(set(starts)) == len(starts)
 
 
@@ -42,14 +42,14 @@ def test_a_suffix_continues_a_prompt_that_was_sent_before():
     steps = [step for step in make_plan().steps if step.kind == "suffix"]
     assert len(steps) == 3
     for step in steps:
-        prefix = prompts.of(step.phases[0][0], 1)
+        prefix = prompts.of(step.phases[0][0].prompt)
         for (probe,) in step.phases[1:]:
-            assert prompts.of(probe, 1)[: len(prefix)] == prefix
+            assert prompts.of(probe.prompt)[: len(prefix)] == prefix
 
 
 def test_another_attempt_sends_other_prompts_of_the_same_length():
     probe = make_plan().steps[1].phases[0][0]
-    first, second = (Prompts("salt").of(probe, attempt) for attempt in (1, 2))
+    first, second = (Prompts(f"salt/{attempt}").of(probe.prompt) for attempt in (1, 2))
     assert len(first) == len(second) == probe.prompt_tokens and first[:16] != second[:16]
 
 

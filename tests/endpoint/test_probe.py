@@ -3,13 +3,11 @@
 import asyncio
 
 import pytest
-from oracles.endpoint_server import Server
+from oracles.endpoint_server import TEMPLATE, Server
 from oracles.virtual_time import run
 
-from agentctl.endpoint.client import Client
-from agentctl.endpoint.measured import new_measured, read_measured
-from agentctl.endpoint.plan import make_plan
-from agentctl.endpoint.probe import Prompts, probe
+from agentctl.calibrate_endpoint import Asked, measured_from
+from agentctl.endpoint.measured import dialect_of, read_measured
 from agentctl.endpoint.rows import read_rows, rows_of
 from agentctl.errors import InputError
 from agentctl.estimators.batch_time import BatchTime
@@ -24,24 +22,20 @@ TRUE = BatchTime(
     b_attention=1e-8,
     b_past=4e-7,
 )
-PLAN = make_plan(100, max_context=2048, max_width=6)
+PLAN = Asked(100, max_context=2048, max_width=6).plan(2048)
 
 
-def probed(path, plan=PLAN, key=None, as_text=False, stall_s=5.0, seconds=None, **server):
+def probed(path, requests=100, key=None, prompts="auto", stall_s=5.0, seconds=None, asked_s=300.0, **server):
     """What was measured of such a server, and the server."""
+    asked = Asked(requests, asked_s, prompts=prompts, max_context=2048, max_width=6)
 
     async def go():
-        async with Server(TRUE, **server) as endpoint, Client(f"{endpoint.url}/v1", key, stall_s) as client:
-            measured = read_measured(path) if path.exists() else new_measured(path, plan, "tiny", {})
-            measured.open()
-            try:
-                task = probe(
-                    plan, client, Prompts(measured.header["salt"], as_text), measured, cpu_time=lambda: 0.0
-                )
-                await (task if seconds is None else asyncio.wait_for(task, seconds))
-            finally:
-                measured.close()
-            return measured, endpoint
+        async with Server(TRUE, **server) as endpoint:
+            older = read_measured(path) if path.exists() else None
+            task = measured_from(
+                f"{endpoint.url}/v1", path, asked, key, older=older, stall_s=stall_s, cpu_time=lambda: 0.0
+            )
+            return await (task if seconds is None else asyncio.wait_for(task, seconds)), endpoint
 
     return run(go())
 
@@ -72,9 +66,11 @@ def test_what_was_measured_reads_back_as_it_was_written(whole):
 
 def test_no_prompt_no_answer_and_no_key_is_written(tmp_path):
     _, server = probed(tmp_path / "m.jsonl", key="secret", fault="need-key")
-    text = (tmp_path / "m.jsonl").read_text()
+    head, *rows = (tmp_path / "m.jsonl").read_text().splitlines()
     assert "Bearer secret" in server.headers[0]
-    assert "secret" not in text and 'prompt"' not in text and "text" not in text and "127.0.0.1" not in text
+    assert "secret" not in head and "127.0.0.1" not in head
+    for word in ("secret", 'prompt"', "text", "127.0.0.1"):
+        assert not any(word in row for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -83,20 +79,35 @@ def test_no_prompt_no_answer_and_no_key_is_written(tmp_path):
         ({"fault": "http", "status": 500}, "HTTP 500"),
         ({"fault": "http", "status": 404}, "no such path or model"),
         ({"fault": "http", "status": 400}, "the request was refused"),
+        ({"fault": "http", "status": 429}, "too many requests"),
         ({"fault": "need-key"}, "HTTP 401: not allowed"),
+        ({"fault": "redirect"}, "HTTP 307: it sends us elsewhere"),
         ({"fault": "not-streamed"}, "not streamed"),
         ({"fault": "stall"}, "no chunk came"),
+        ({"fault": "slow-headers"}, "no chunk came"),
+        ({"fault": "babble"}, "no chunk came"),
         ({"fault": "close"}, "ended before"),
+        ({"fault": "garbage"}, "no sequence of events"),
+        ({"fault": "huge-line"}, "no sequence of events"),
+        ({"fault": "endless"}, "no sequence of events"),
+        ({"fault": "error-event"}, "an error inside the stream"),
         ({"fault": "no-usage"}, "reports no usage"),
-        ({"fault": "wrong-usage"}, "48 token ids were sent and usage says 144"),
+        ({"fault": "wrong-usage", "takes": ("ids", "completions", "extras")}, "the request was refused"),
         ({"fault": "other-traffic"}, "serving 3 other requests"),
         ({"fault": "http", "status": 503, "good": 20}, "HTTP 503"),
+        ({"fault": "garbage", "good": 20}, "no sequence of events"),
     ],
 )
 def test_a_server_that_cannot_be_probed_is_an_error_in_words(tmp_path, server, message):
     with pytest.raises(InputError, match=message) as refused:
         probed(tmp_path / "m.jsonl", **server)
     assert refused.value.hint or refused.value.expected
+    assert "secret words" not in str(refused.value)
+
+
+def test_usage_that_miscounts_token_ids_is_not_trusted(tmp_path):
+    with pytest.raises(InputError, match="48 token ids were sent and usage says 144"):
+        probed(tmp_path / "m.jsonl", prompts="tokens", fault="wrong-usage")
 
 
 @pytest.mark.parametrize(
@@ -119,19 +130,27 @@ def test_what_cannot_be_trusted_is_set_aside_and_not_claimed(tmp_path, fault, re
         assert fitted.missing == [] and {row.kind for row in read.rows} == {"cold", "plateau", "inject"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("cached-more", "more cached than sent"), ("other-traffic", "other traffic")]
+)
+def test_where_every_row_is_set_aside_nothing_is_fitted(tmp_path, fault, reason):
+    measured, _ = probed(tmp_path / "m.jsonl", fault=fault, good=3)
+    read = read_rows(measured)
+    assert read.set_aside[reason] > 60
+    with pytest.raises(InputError, match="usable rows are too few"):
+        fit_endpoint(read.rows)
+
+
 def test_a_few_failures_are_marked_and_the_run_goes_on(tmp_path):
     class Hiccup(Server):
         def is_bad(self, fault):
             return fault == "http" and len(self.seen) == 30
 
     async def go():
-        async with Hiccup(TRUE) as endpoint, Client(f"{endpoint.url}/v1") as client:
-            measured = new_measured(tmp_path / "m.jsonl", PLAN, "tiny", {})
-            measured.open()
-            endpoint.fault = "http"
-            await probe(PLAN, client, Prompts("salt"), measured, cpu_time=lambda: 0.0)
-            measured.close()
-            return measured
+        async with Hiccup(TRUE, fault="http") as endpoint:
+            asked = Asked(100, max_context=2048, max_width=6)
+            path = tmp_path / "m.jsonl"
+            return await measured_from(f"{endpoint.url}/v1", path, asked, cpu_time=lambda: 0.0)
 
     read = read_rows(run(go()))
     assert read.set_aside["HTTP error"] >= 1 and fit_endpoint(read.rows).missing == []
@@ -159,27 +178,55 @@ def test_a_half_written_last_line_is_left_out_and_a_damaged_one_is_an_error(whol
 
 
 def test_no_more_time_is_spent_than_was_allowed(tmp_path):
-    plan = make_plan(100, seconds=2.0, max_context=2048, max_width=6)
-
-    async def go():
-        async with Server(TRUE) as endpoint, Client(f"{endpoint.url}/v1") as client:
-            measured = new_measured(tmp_path / "m.jsonl", plan, "tiny", {})
-            measured.open()
-            await probe(plan, client, Prompts("salt"), measured, cpu_time=lambda: 0.0)
-            measured.close()
-            return asyncio.get_running_loop().time(), measured
-
-    seconds, measured = run(go())
-    assert seconds < 2.1
+    measured, _ = probed(tmp_path / "m.jsonl", asked_s=2.0)
+    last = max(row["sent"] + (row["end_s"] or 0.0) for row in measured.requests)
+    assert last < 2.1
     assert {row["kind"] for row in measured.requests} >= {"cold", "plateau", "mixed"}
 
 
-def test_words_are_sent_where_token_ids_are_not_taken(tmp_path):
-    measured, server = probed(tmp_path / "m.jsonl", as_text=True)
-    assert all(isinstance(body["prompt"], str) for body in server.seen)
-    measured.header["prompts"] = "text"
-    fitted = fit_endpoint(read_rows(measured).rows)  # that server's tokens are letters
+@pytest.mark.parametrize(
+    ("takes", "api"),
+    [
+        (("text", "completions"), "completions"),
+        (("text", "chat", "extras"), "chat"),
+        (("text", "chat"), "chat"),
+    ],
+)
+def test_words_are_sent_where_token_ids_are_not_taken(tmp_path, takes, api):
+    """That server's tokens are letters, and its chat's template is 23 of them."""
+    measured, server = probed(tmp_path / "m.jsonl", takes=takes)
+    dialect = dialect_of(measured.header, "")
+    assert (dialect.api, dialect.prompts) == (api, "text")
+    assert dialect.extras == (("ignore_eos", "cache_salt") if "extras" in takes else ())
+    assert dialect.tokens_per_word == pytest.approx(4.6, abs=0.5)
+    assert dialect.tokens_around == pytest.approx(len(TEMPLATE) if api == "chat" else 0, abs=12)
+    asked = {row["asked_tokens"]: row["prompt_tokens"] for row in measured.requests}
+    assert asked[1024] == pytest.approx(1024, rel=0.06)
+    fitted = fit_endpoint(read_rows(measured).rows)
     assert fitted.values["b_prefill"] == pytest.approx(TRUE.b_prefill, rel=1e-3)
+    assert len(server.seen) <= 100
+
+
+def test_a_letter_is_forced_where_half_characters_are_withheld(tmp_path):
+    measured, server = probed(tmp_path / "m.jsonl", kind="llamacpp", fault="half")
+    assert dialect_of(measured.header, "").bias_token == 64
+    assert server.seen[-1]["logit_bias"] == {"64": 100}
+    assert read_rows(measured).set_aside == {}
+    assert measured.header["limits"] == {"max_model_len": 2048, "max_num_seqs": 4}
+
+
+def test_what_the_server_says_of_its_cache_is_kept(tmp_path):
+    said = 'block_size="16",num_gpu_blocks="500"'
+    with pytest.raises(InputError):
+        probed(tmp_path / "m.jsonl", limits=said, fault="http", good=5)
+    measured = read_measured(tmp_path / "m.jsonl")
+    assert measured.header["limits"] == {"max_model_len": 4096, "kv_blocks": 500, "block_tokens": 16}
+
+
+def test_every_request_carries_the_salt_of_its_run(tmp_path):
+    _, server = probed(tmp_path / "m.jsonl")
+    assert len({body["cache_salt"] for body in server.seen}) == 2  # the trial's, and the attempt's
+    assert all(body["ignore_eos"] for body in server.seen)
 
 
 def test_a_decode_with_withheld_chunks_does_not_spoil_its_plateau(whole):

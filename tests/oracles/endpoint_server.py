@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from agentctl.estimators.batch_time import BatchTime, batch_time
 
 BLOCK = 16
+TEMPLATE = "<system>be good<user>"  # of the chat, before every prompt
 
 
 @dataclass
@@ -26,9 +27,9 @@ class Job:
     tokens: asyncio.Queue = field(default_factory=asyncio.Queue)
 
 
-def chain(prompt: list[int]) -> list[int]:
+def chain(prompt: list[int], salt: str = "") -> list[int]:
     """A name for each whole block of the prompt and all before it."""
-    names, last = [], 0
+    names, last = [], hash(salt)
     for end in range(BLOCK, len(prompt) + 1, BLOCK):
         last = hash((last, *prompt[end - BLOCK : end]))
         names.append(last)
@@ -37,8 +38,14 @@ def chain(prompt: list[int]) -> list[int]:
 
 @dataclass
 class Server:
-    """fault: http (with `status`), not-streamed, stall, close, coalesce, bunch, wrong-usage, no-usage, stop,
-    no-cached, other-traffic or need-key; it begins after `good` answers."""
+    """What it may do wrong begins after `good` answers.
+
+    fault  http (with `status`), redirect, not-streamed, stall, close, coalesce, bunch, wrong-usage, no-usage,
+           stop, no-cached, other-traffic, need-key, garbage, huge-line, slow-headers, endless, babble,
+           error-event, cached-more; half: no chunk for two of three tokens unless a letter is forced
+    takes  what it understands: ids, text, completions, chat, extras (ignore_eos, cache_salt)
+    limits labels of its cache in /metrics, as vLLM has them
+    """
 
     c: BatchTime
     overhead_s: float = 0.003
@@ -46,6 +53,10 @@ class Server:
     fault: str = ""
     status: int = 503
     good: int = 0
+    takes: tuple[str, ...] = ("ids", "text", "completions", "chat", "extras")
+    limits: str = ""
+    kind: str = "vllm"
+    elsewhere: str = "http://203.0.113.7/v1/completions"
     seen: list[dict] = field(default_factory=list)  # bodies
     headers: list[str] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
@@ -117,20 +128,27 @@ class Server:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             path = head.split(" ")[1]
+            lines = [line for line in head.split("\r\n") if line.lower().startswith("content-le")]
+            body = json.loads(await reader.readexactly(int(lines[0][15:]))) if lines else {}
             if path == "/v1/models":
-                _reply(writer, json.dumps({"data": [{"id": "tiny", "max_model_len": 4096}]}))
+                model = {"id": "tiny", "max_model_len": 4096, "owned_by": self.kind}
+                _reply(writer, json.dumps({"data": [model]}))
             elif path == "/metrics":
-                running = len(self.jobs) + (3 if self.fault == "other-traffic" else 0)
-                _reply(writer, f'vllm:num_requests_running{{engine="0"}} {running}\n')
+                running = len(self.jobs) + (3 if self.is_bad("other-traffic") else 0)
+                limits = f"vllm:cache_config_info{{{self.limits}}} 1.0\n" if self.limits else ""
+                _reply(writer, f'{limits}vllm:num_requests_running{{engine="0"}} {running}\n')
+            elif path == "/tokenize" and self.kind == "llamacpp":
+                _reply(writer, json.dumps({"tokens": [64]}))
+            elif path == "/props" and self.kind == "llamacpp":
+                _reply(writer, json.dumps({"default_generation_settings": {"n_ctx": 2048}, "total_slots": 4}))
+            elif not lines or ("chat" if "chat" in path else "completions") not in self.takes:
+                _reply(writer, "{}", 404)
             else:
-                length = next(
-                    int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-le")
-                )
                 self.headers.append(head)
-                self.seen.append(json.loads(await reader.readexactly(length)))
-                await self._answer(self.seen[-1], writer)
+                self.seen.append(body)
+                await self._answer(body, writer)
             await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -138,11 +156,23 @@ class Server:
     async def _answer(self, body: dict, writer: asyncio.StreamWriter) -> None:
         if self.is_bad("http") or (self.fault == "need-key" and "Bearer secret" not in self.headers[-1]):
             return _reply(writer, "{}", self.status if self.fault == "http" else 401)
+        if self.is_bad("redirect"):
+            return _reply(writer, "", 307, f"\r\nLocation: {self.elsewhere}")
         if self.is_bad("not-streamed"):
             return _reply(writer, json.dumps({"choices": [{"text": "x", "finish_reason": "length"}]}))
-        prompt = body["prompt"] if isinstance(body["prompt"], list) else [ord(c) for c in body["prompt"]]
+        if self.is_bad("slow-headers"):
+            for letter in "HTTP/1.1 200 OK" + 400 * "\r\nX: y":
+                writer.write(letter.encode())
+                await asyncio.sleep(1.0)
+        if self.is_bad("garbage"):
+            return writer.write(bytes(range(256)) * 50)
+        if not self._understands(body):
+            return _reply(writer, "{}", 400)
+        chat = "messages" in body
+        prompt = TEMPLATE + body["messages"][0]["content"] if chat else body["prompt"]
+        prompt = prompt if isinstance(prompt, list) else [ord(c) for c in prompt]
         await asyncio.sleep(self.overhead_s)
-        blocks = chain(prompt)
+        blocks = chain(prompt, body.get("cache_salt", ""))
         hit = self._hit(blocks, len(prompt))
         n = body["max_tokens"] if not self.is_bad("stop") else max(1, body["max_tokens"] // 2)
         job = Job(prompt, n, hit, hit, blocks)
@@ -150,12 +180,46 @@ class Server:
         self._work.set()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
         try:
-            await self._stream(job, writer)
+            if not await self._nonsense(writer):
+                await self._stream(job, writer, chat, self._withholds(body))
         finally:
             self.jobs = [one for one in self.jobs if one is not job]
 
-    async def _stream(self, job: Job, writer: asyncio.StreamWriter) -> None:
+    def _understands(self, body: dict) -> bool:
+        kind = "ids" if isinstance(body.get("prompt"), list) else "text"
+        extra = {"ignore_eos", "cache_salt"} & set(body)
+        return kind in self.takes and (not extra or "extras" in self.takes)
+
+    def _withholds(self, body: dict) -> bool:
+        return self.is_bad("half") and "64" not in body.get("logit_bias", {})
+
+    async def _nonsense(self, writer: asyncio.StreamWriter) -> bool:
+        """An answer that is none, where that is the fault."""
+        if self.is_bad("huge-line"):
+            for _ in range(40):
+                writer.write(b"data: " + b"x" * 50_000)
+                await writer.drain()
+        elif self.is_bad("endless"):
+            for _ in range(5000):
+                _event(writer, {"choices": [{"text": "x", "finish_reason": None}]})
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        elif self.is_bad("babble"):
+            for _ in range(2000):
+                writer.write(b": still here\n\n")
+                await writer.drain()
+                await asyncio.sleep(1.0)
+        elif self.is_bad("error-event"):
+            _event(writer, {"error": {"message": "secret words", "code": 500}})
+            writer.write(b"data: [DONE]\n\n")
+        else:
+            return False
+        return True
+
+    async def _stream(self, job: Job, writer: asyncio.StreamWriter, chat: bool, withholds: bool) -> None:
         held = 0
+        if chat:
+            _event(writer, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         for i in range(1, job.max_tokens + 1):
             await job.tokens.get()
             if i > 1 and self.is_bad("stall"):
@@ -163,6 +227,8 @@ class Server:
             if i > 1 and self.is_bad("close"):
                 return
             held += 1
+            if withholds and i % 3 and i < job.max_tokens:
+                continue
             if self.is_bad("coalesce") and i % 4 and i < job.max_tokens:
                 continue
             if self.is_bad("bunch") and i % 4 and i < job.max_tokens:
@@ -170,14 +236,16 @@ class Server:
             last = i == job.max_tokens
             for k in range(held if self.fault == "bunch" else 1):
                 reason = "length" if last and (self.fault != "bunch" or k == held - 1) else None
-                _event(writer, {"choices": [{"index": 0, "text": "x", "finish_reason": reason}]})
+                said = {"delta": {"content": "x"}} if chat else {"text": "x"}
+                _event(writer, {"choices": [{"index": 0, **said, "finish_reason": reason}]})
             held = 0
             await writer.drain()
         if not self.is_bad("no-usage"):
             n = len(job.prompt) * (3 if self.is_bad("wrong-usage") else 1)
             usage = {"prompt_tokens": n, "completion_tokens": job.max_tokens}
             if not self.is_bad("no-cached"):
-                usage["prompt_tokens_details"] = {"cached_tokens": job.cached}
+                more = 10**6 if self.is_bad("cached-more") else 0
+                usage["prompt_tokens_details"] = {"cached_tokens": job.cached + more}
             _event(writer, {"choices": [], "usage": usage})
         writer.write(b"data: [DONE]\n\n")
 
@@ -186,7 +254,8 @@ def _event(writer: asyncio.StreamWriter, event: dict) -> None:
     writer.write(f"data: {json.dumps(event)}\n\n".encode())
 
 
-def _reply(writer: asyncio.StreamWriter, text: str, status: int = 200) -> None:
+def _reply(writer: asyncio.StreamWriter, text: str, status: int = 200, more: str = "") -> None:
     kind = "application/json" if text.startswith("{") else "text/plain"
-    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(text)}\r\nConnection: close"
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(text)}{more}"
+    head += "\r\nConnection: close"
     writer.write(f"{head}\r\n\r\n{text}".encode())

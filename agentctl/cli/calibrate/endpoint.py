@@ -31,7 +31,9 @@ def endpoint(
     served_model: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model's name there, if it serves several.")
     ] = None,
-    prompts: Annotated[str, typer.Option(metavar="P", help="tokens (ids), or text.")] = "tokens",
+    prompts: Annotated[
+        str, typer.Option(metavar="P", help="auto: token ids, or text where none are taken; tokens; text.")
+    ] = "auto",
     max_context: Annotated[
         int | None, typer.Option(min=256, metavar="N", help="Longest request, tokens; default: as it says.")
     ] = None,
@@ -42,10 +44,11 @@ def endpoint(
         int | None, typer.Option(min=1, max=10**9, metavar="N", help="Tokens of a batch, if known.")
     ] = None,
     kv_blocks: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="KV blocks, as the engine prints them at start.")
+        int | None,
+        typer.Option(min=2, metavar="N", help="KV blocks; default: as the server says, if it does."),
     ] = None,
     block_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens of a KV block.")
+        int | None, typer.Option(min=1, metavar="N", help="Tokens of a KV block; default: the same.")
     ] = None,
     llm: Annotated[str | None, typer.Option(metavar="NAME", help="The model, for the profile.")] = None,
     gpu: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU, for the profile.")] = None,
@@ -78,12 +81,11 @@ def endpoint(
         raise
     announce_compilation(ctx.obj)
     engine = Engine(llm, gpu, tp, kv_blocks, block_tokens, max_num_batched_tokens=max_num_batched_tokens)
+    calibrated = calibrate_endpoint(found, engine, seed)
     following = f"agentctl recommend TRACE --profile {output}"
-    if kv_blocks is None or block_tokens is None:
+    if calibrated.engine.kv_blocks is None or calibrated.engine.block_tokens is None:
         following = "a simulation needs the KV cache, too: again with --kv-blocks N --block-tokens N"
-    finish_profile(
-        ctx, measured.name, calibrate_endpoint(found, engine, seed), output, html, force, following
-    )
+    finish_profile(ctx, measured.name, calibrated, output, html, force, following)
 
 
 def limits(text: str) -> tuple[int, float]:
