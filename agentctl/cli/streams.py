@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import IO, TYPE_CHECKING, Any
 
 import typer
@@ -88,3 +88,17 @@ class _ProgressLine:
         if self.drawn:
             self.out.write("\r\x1b[2K")
             self.out.flush()
+
+
+@contextmanager
+def stdout_on_stderr() -> Iterator[None]:
+    """What others print meanwhile, libraries in C included, is no part of a result."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,1 @@
+"""Measuring an engine from inside its own process: designed batches, stepped one at a time."""
