@@ -155,7 +155,7 @@ class Client:
         if "ignore_eos" in self.dialect.extras:
             asked["ignore_eos"] = True
         if "cache_salt" in self.dialect.extras and salt:
-            asked["cache_salt"] = salt
+            asked["cache_salt"] = salt.replace("/", ".")  # vLLM refuses a path
         if self.dialect.bias_token is not None:
             asked["logit_bias"] = {str(self.dialect.bias_token): 100}
         return json.dumps(asked, separators=(",", ":")).encode()

@@ -188,7 +188,8 @@ class Server:
     def _understands(self, body: dict) -> bool:
         kind = "ids" if isinstance(body.get("prompt"), list) else "text"
         extra = {"ignore_eos", "cache_salt"} & set(body)
-        return kind in self.takes and (not extra or "extras" in self.takes)
+        is_path = "/" in body.get("cache_salt", "")  # vLLM 0.32 refuses it
+        return kind in self.takes and (not extra or "extras" in self.takes) and not is_path
 
     def _withholds(self, body: dict) -> bool:
         return self.is_bad("half") and "64" not in body.get("logit_bias", {})
