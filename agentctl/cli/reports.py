@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from agentctl.result import RunResult
 
 REPORT_FILE = "report.html"
-WHERE_ONLY = {"html", "output", "force"}  # say where a result goes, not what it is
+# Say where a result goes or whom it was asked of, not what it is.
+WHERE_ONLY = {"html", "output", "force", "measured", "url", "endpoint", "owned"}
 
 
 def check_free(path: Path | None, force: bool, *, mark: str | None = None) -> None:

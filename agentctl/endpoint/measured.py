@@ -6,31 +6,29 @@ No prompt, no answer, no key and no address is in it.
 
 from __future__ import annotations
 
-import json
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from msgspec import ValidationError, convert
 
 from agentctl.endpoint.client import Answer, Dialect
 from agentctl.endpoint.plan import Plan, Probe, Step
-from agentctl.errors import InputError, OutputError
+from agentctl.endpoint.rows_file import RowsFile, check_answer, read_rows_file
+from agentctl.errors import InputError
 
 PROBE_SCHEMA = "agentctl/probe/1"
 
 
-@dataclass
-class Measured:
-    """header and rows as read; `done`: names of steps that ended; only their rows are used."""
+class Measured(RowsFile):
+    """header and rows as read; `steps`: those that ended, by name; only their rows are used."""
 
-    path: Path
-    header: dict[str, Any]
-    requests: list[dict[str, Any]] = field(default_factory=list)
-    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
-    attempts: int = 0
-    _file: IO[str] | None = None
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        super().__init__(path, header)
+        self.requests: list[dict[str, Any]] = []
+        self.steps: dict[str, dict[str, Any]] = {}
+        self.attempts = 0
 
     @property
     def seconds_spent(self) -> float:
@@ -45,19 +43,9 @@ class Measured:
 
     def open(self) -> None:
         """Go on writing; raises OutputError."""
-        try:
-            self._file = self.path.open("a", encoding="utf-8")
-            if self.path.stat().st_size == 0:
-                self._write(self.header)
-        except OSError as error:
-            raise OutputError(f"cannot be written ({error.strerror})", place=str(self.path)) from error
+        super().open()
         self.attempts += 1
-        self._write({"attempt": self.attempts})
-
-    def close(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
+        self.write({"attempt": self.attempts})
 
     def add(self, step: Step, phase: int, probe: Probe, answer: Answer, origin: float) -> None:
         seen = asdict(answer)
@@ -68,17 +56,12 @@ class Measured:
             **seen, "sent": seen["sent"] - origin,
         }  # fmt: skip
         self.requests.append(row)
-        self._write(row)
+        self.write(row)
 
     def end_step(self, step: Step, facts: dict[str, Any]) -> None:
         row = {"ended": step.name, "attempt": self.attempts, **facts}
         self.steps[step.name] = row
-        self._write(row)
-
-    def _write(self, row: dict[str, Any]) -> None:
-        assert self._file is not None, "open() comes first"
-        self._file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        self._file.flush()
+        self.write(row)
 
 
 def new_measured(
@@ -103,29 +86,14 @@ def dialect_of(header: dict[str, Any], place: str) -> Dialect:
 
 
 def read_measured(path: Path) -> Measured:
-    """Raises InputError for another file, or one that is damaged before its last line (which a killed run may
-    have left half written)."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = []
-    for number, line in enumerate(lines):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        elif number + 1 < len(lines):
-            raise InputError("is no JSON object", place=f"{path}:{number + 1}")
-    if not rows or rows[0].get("schema") != PROBE_SCHEMA:
-        raise InputError("holds no measured rows", place=str(path), expected=f"schema {PROBE_SCHEMA}")
-    found = Measured(path, rows[0])
-    for number, row in enumerate(rows[1:], 2):
+    """Raises InputError for another file, or one that is damaged before its last line."""
+    header, *rows = read_rows_file(path, PROBE_SCHEMA)
+    found = Measured(path, header)
+    for number, row in enumerate(rows, 2):
         try:
             _take(found, row)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("is no row of a probe", place=f"{path}:{number}") from error
-    if lines and len(rows) < len(lines):
-        path.write_text("".join(f"{line}\n" for line in lines[:-1]), encoding="utf-8")
     return found
 
 
@@ -143,11 +111,4 @@ def _check(row: dict[str, Any]) -> None:
     for key in ("step", "kind", "request", "role", "status"):
         if not isinstance(row[key], str):
             raise TypeError(key)
-    for key in ("phase", "attempt", "asked_tokens", "prefix_tokens", "max_tokens"):
-        if type(row[key]) is not int:
-            raise TypeError(key)
-    for key in ("prompt_tokens", "completion_tokens", "cached_tokens"):
-        if row[key] is not None and type(row[key]) is not int:
-            raise TypeError(key)
-    row["chunks_s"] = [float(value) for value in row["chunks_s"]]
-    row["sent"] = float(row["sent"])
+    check_answer(row, ("phase", "attempt", "asked_tokens", "prefix_tokens", "max_tokens"))

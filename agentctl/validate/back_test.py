@@ -81,6 +81,7 @@ class BackTest:
     worst: tuple[str, str] | None = None
     error: Estimate | None = None
     compared: Compared | None = None
+    of: str = "log"  # what was compared, in words
 
     @property
     def hit_gap(self) -> float | None:
@@ -89,12 +90,18 @@ class BackTest:
 
 
 def back_test(
-    trace: Trace, cluster: Cluster, current: Policy | None = None, *, resize: bool = False
+    trace: Trace,
+    cluster: Cluster,
+    current: Policy | None = None,
+    *,
+    resize: bool = False,
+    overhead_s: float = 0.0,
 ) -> BackTest:
     """Simulate the logged run on `cluster` and compare.
 
     The log's placement where it is known (one engine, or an engine on 99 % of the rows), else the policy
-    `current`. resize: where the log names another number of engines, the cluster gets that many. Status is
+    `current`. resize: where the log names another number of engines, the cluster gets that many.
+    overhead_s: of each logged TTFT and duration, spent outside the engine (a client's log). Status is
     UNVALIDATED, with the reason, for a log without latencies, with synthesised starts, without placement, or
     of other engines (`wrong_kind`).
 
@@ -114,7 +121,7 @@ def back_test(
     policy = None if placed else current
     run = LoggedRun(trace, settled(cluster, policy) if policy else cluster, policy)
     outcome = run.simulate(observed=not trace.events().is_empty())
-    return judged(_compare(trace, cluster, policy, run, outcome))
+    return judged(_compare(trace, cluster, policy, run, outcome, overhead_s))
 
 
 def is_placed(trace: Trace, n_engines: int) -> bool:
@@ -185,14 +192,19 @@ def _why_not(trace: Trace, placed: bool, current: Policy | None) -> str | None:
 
 
 def _compare(
-    trace: Trace, cluster: Cluster, policy: Policy | None, run: LoggedRun, outcome: Outcome
+    trace: Trace,
+    cluster: Cluster,
+    policy: Policy | None,
+    run: LoggedRun,
+    outcome: Outcome,
+    overhead_s: float,
 ) -> Compared:
     requests, logged = run.workload.requests, run.logged
     steps = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
     arrival = outcome.arrival_s
     ours = {
-        "ttft_s": outcome.first_token_s - arrival,
-        "e2e_s": outcome.finish_s - arrival,
+        "ttft_s": outcome.first_token_s - arrival + overhead_s,
+        "e2e_s": outcome.finish_s - arrival + overhead_s,
         "queue_s": outcome.scheduled_s - arrival,
         "tpot_s": (outcome.finish_s - outcome.first_token_s) / steps,
     }

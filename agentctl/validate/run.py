@@ -58,13 +58,17 @@ def validate(
     fails), or, with `strict`, it does so only roughly or could not be validated. Raises InputError,
     ConfigError, UsageError.
     """
-    base = _cluster(trace, profile, cluster, engines, kv_blocks)
+    base = cluster_for(trace, profile, cluster, engines, kv_blocks)
     if wrong := wrong_kind(trace, base):
         raise wrong
     policy = current_policy(current, base)[1] if current else None
     if policy is not None and is_placed(trace, base.n_engines):
         policy = None  # the log's own placement is better
-    test = back_test(trace, base, policy)
+    return result_of(trace, base, back_test(trace, base, policy), strict)
+
+
+def result_of(trace: Trace, base: Cluster, test: BackTest, strict: bool = False) -> RunResult:
+    """Document, sections and exit code of a back-test."""
     exit_code = 3 if strict and test.status != "OK" else EXIT[test.status]
     document = {
         "schema": VALIDATE_SCHEMA,
@@ -76,7 +80,7 @@ def validate(
     return RunResult(document, sections_of(test, document), exit_code, outcome)
 
 
-def _cluster(
+def cluster_for(
     trace: Trace,
     profile: Profile | None,
     cluster: Cluster | None,

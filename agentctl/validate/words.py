@@ -24,9 +24,9 @@ def statement(test: BackTest) -> str:
     if test.compared is None or test.error is None:
         return f"Not validated: {test.why_not}."
     lead = {
-        "OK": "The simulator reproduces this log",
-        "WARN": "The simulator reproduces this log only roughly",
-        "FAIL": "The simulator does not reproduce this log",
+        "OK": f"The simulator reproduces this {test.of}",
+        "WARN": f"The simulator reproduces this {test.of} only roughly",
+        "FAIL": f"The simulator does not reproduce this {test.of}",
     }[test.status]
     return f"{lead}: {_what(test)}."
 

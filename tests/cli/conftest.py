@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from oracles.endpoint_server import Server
 
 from agentctl.cli.main import main
 
@@ -77,3 +80,24 @@ def program() -> list[str]:
 def weka() -> Path:
     """14 small agent sessions, as they were published."""
     return ROOT / "sample_traces" / "weka_small.jsonl.gz"
+
+
+@pytest.fixture
+def serve():
+    """Start a server in a thread of its own, by its coefficients and faults; its URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    servers = []
+
+    def start(c, **faults):
+        servers.append(Server(c, **faults))
+        asyncio.run_coroutine_threadsafe(servers[-1].__aenter__(), loop).result(5)
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(5)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(5)
+    loop.close()

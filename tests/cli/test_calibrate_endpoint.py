@@ -1,16 +1,13 @@
 """`agentctl calibrate endpoint` as a user meets it: whom it talks to, what it leaves, how it is stopped."""
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
-from oracles.endpoint_server import Server
 
 from agentctl.endpoint.measured import read_measured
 from agentctl.estimators.batch_time import BatchTime
@@ -22,27 +19,6 @@ SLOW = BatchTime(
 QUICK = BatchTime(
     b0=2e-3, b_prefill=1e-6, b_decode=5e-5, b_context=3e-8, b_context_mixed=3e-8, b_attention=5e-9
 )
-
-
-@pytest.fixture
-def serve():
-    """Start a server in a thread of its own, by its coefficients and faults; its URL."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    servers = []
-
-    def start(c, **faults):
-        servers.append(Server(c, **faults))
-        asyncio.run_coroutine_threadsafe(servers[-1].__aenter__(), loop).result(5)
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(5)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(5)
-    loop.close()
 
 
 def test_a_probe_ends_in_a_profile_and_the_second_run_sends_nothing(agentctl, serve, tmp_path):

@@ -1,0 +1,71 @@
+"""A file of JSON lines that is written as things happen: a header first, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from agentctl.errors import InputError, OutputError
+
+
+class RowsFile:
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path, self.header = path, header
+        self._file: IO[str] | None = None
+
+    def open(self) -> None:
+        """Go on writing; raises OutputError."""
+        try:
+            self._file = self.path.open("a", encoding="utf-8")
+            if self.path.stat().st_size == 0:
+                self.write(self.header)
+        except OSError as error:
+            raise OutputError(f"cannot be written ({error.strerror})", place=str(self.path)) from error
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+    def write(self, row: dict[str, Any]) -> None:
+        assert self._file is not None, "open() comes first"
+        self._file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+
+def read_rows_file(path: Path, schema: str) -> list[dict[str, Any]]:
+    """Header and rows. Raises InputError for another file, or one that is damaged before its last line; a
+    last line that a killed run left half written is taken off."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", place=str(path)) from error
+    rows = []
+    for number, line in enumerate(lines):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif number + 1 < len(lines):
+            raise InputError("is no JSON object", place=f"{path}:{number + 1}")
+    if not rows or rows[0].get("schema") != schema:
+        raise InputError("holds no measured rows", place=str(path), expected=f"schema {schema}")
+    if len(rows) < len(lines):
+        path.write_text("".join(f"{line}\n" for line in lines[:-1]), encoding="utf-8")
+    return rows
+
+
+def check_answer(row: dict[str, Any], counts: Iterable[str]) -> None:
+    """Of a request's row, `counts`: its whole numbers. Raises KeyError, TypeError, ValueError."""
+    for key in counts:
+        if type(row[key]) is not int:
+            raise TypeError(key)
+    for key in ("prompt_tokens", "completion_tokens", "cached_tokens"):
+        if row[key] is not None and type(row[key]) is not int:
+            raise TypeError(key)
+    row["chunks_s"] = [float(value) for value in row["chunks_s"]]
+    row["sent"] = float(row["sent"])
