@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from agentctl.errors import ConfigError
+from agentctl.pool_power import power_of
 from agentctl.profile import MOST, Positive, Profile, Seqs, load_profile, parse_batch_time
 from agentctl.tier_presets import with_preset
 from agentctl.toml import build, check_keys, check_schema, read_toml
@@ -70,8 +71,8 @@ class Pool:
     conservativeness: Rate = 1.0  # of the admission: more keeps more room for outputs
     ignore_eos: bool = False  # all outputs reach their maximum: all of it is kept back
     page_tokens: Positive = 1
-    power_cap_w: Rate | None = None
-    sm_clock_mhz: Rate | None = None
+    power_cap_w: Rate | None = None  # of each GPU, as nvidia-smi -pl sets it
+    sm_clock_mhz: Rate | None = None  # as nvidia-smi -lgc locks it
     price_per_hour: Annotated[float, Meta(ge=0)] | None = None  # of one engine
 
     @property
@@ -230,9 +231,7 @@ def check_simulated(cluster: Cluster) -> None:
         place = f"[pool] {pool.name}"
         if pool.role != "both":
             raise _not_simulated(f'role = "{pool.role}"', place)
-        for key in ("power_cap_w", "sm_clock_mhz"):
-            if getattr(pool, key) is not None:
-                raise _not_simulated(key, place)
+        power_of(pool)
     if len({pool.scheduler for pool in cluster.pools}) > 1:
         raise _not_simulated("a cluster with both schedulers", "[[pool]]")
     router = cluster.router

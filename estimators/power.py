@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -36,6 +36,7 @@ class PowerTable:
     """The keys of [power]: watts of one engine, all its GPUs together; None: not measured.
 
     busy is any time with work, where the log says no more. `fit` is the table beside them.
+    source: of the watts, where they were not measured.
     """
 
     idle_w: Watts = None
@@ -43,6 +44,7 @@ class PowerTable:
     decode_w: Watts = None
     mixed_w: Watts = None
     busy_w: Watts = None
+    source: Literal["measured", "literature", "fitted"] = "measured"
     fit: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

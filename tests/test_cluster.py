@@ -195,7 +195,6 @@ def test_a_pool_without_kv_blocks_anywhere_names_the_key():
     [
         {"pool": [{**SMALL["pool"][0], "role": "prefill"}]},
         {"pool": [SMALL["pool"][0], {**SMALL["pool"][0], "name": "other", "scheduler": "sglang"}]},
-        {"pool": [{**SMALL["pool"][0], "power_cap_w": 400}]},
         {"network": {"bytes_per_s": 1e9}},
         {
             "pool": [{**SMALL["pool"][0], "scheduler": "sglang"}],

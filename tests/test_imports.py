@@ -18,7 +18,7 @@ LAYERS = (
     {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct"},
     {"trace", "result"},
     {"formats", "ingest", "analyzers", "estimators"},
-    {"cluster", "profile", "profile_file", "tier_presets", "workload", "metrics", "slo", "sim"},
+    {"cluster", "pool_power", "profile", "profile_file", "tier_presets", "workload", "metrics", "slo", "sim"},
     {"policies"},
     {
         "analyze",

@@ -12,11 +12,12 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated, own_index
 from agentctl.errors import AgentctlError, ConfigError, UsageError
-from agentctl.sim import keeping, scheduler, sglang, tiered
+from agentctl.sim import energy, keeping, scheduler, sglang, tiered
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import Content, compile_content
+from agentctl.sim.energy_state import energy_of_engines
 from agentctl.sim.outcome import Outcome, TierUse
 from agentctl.sim.samples import first_samples, sample_from, samples_of
 from agentctl.sim.sharing import copies, session_tokens
@@ -88,6 +89,8 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
     )
     if cluster.kv_tiers:
         _set_tier_hits(outcome, cluster, s)
+    if s.power["is_known"].any():
+        outcome.energy_j, outcome.energy = s.energy.copy(), energy_of_engines(s)
     if observed:
         session, prompt = workload.requests.session, workload.requests.prompt_tokens
         outcome.samples = samples_of(s)
@@ -299,6 +302,8 @@ def rules_of(cluster: Cluster, s: State) -> Rules:
     start, finish, move = module.start, module.finish, keeping.nothing
     if cluster.kv_tiers:
         start, finish, move = tiered.start, tiered.finish, tiered.move
+    if s.power["is_known"].any():
+        start, finish = energy.around(start)
     ask = tiered.ask if cluster.kv_tiers else keeping.ask
     kept = (ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
     return Rules(start, finish, module.settle, *kept, move)

@@ -31,7 +31,7 @@ from agentctl.workload import Requests, Workload
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Choose = Callable[[View, int], int]
-CONSTANT = ("limits", "path")  # of a State
+CONSTANT = ("limits", "path", "power", "sizes", "uses")  # of a State
 TIER_SLOTS = ("stretches", "moves", "transfers", "spans")
 STEPS = 64  # requests that end before a branch is looked at: a call costs as much as some hundred
 NOT_SHOWN = ("memory", "path")  # of a View: not per engine, and long

@@ -27,6 +27,24 @@ class TierUse(NamedTuple):
     replaced_tokens: int  # or given away
 
 
+class EngineEnergy(NamedTuple):
+    """What one engine drew in a run; NaN: unknown."""
+
+    idle_w: float  # all the time
+    prefill_j: float  # above idle, in steps of prefill alone
+    decode_j: float
+    mixed_j: float
+    prefill_s: float  # that such steps took
+    decode_s: float
+    mixed_s: float
+    slowed_s: float  # of these, what a cap or a clock lock has added
+
+    @property
+    def busy_j(self) -> float:
+        """Above idle."""
+        return self.prefill_j + self.decode_j + self.mixed_j
+
+
 @dataclass
 class Outcome:
     """Arrays over requests in workload order; times are seconds of the simulation's clock.
@@ -54,6 +72,10 @@ class Outcome:
     hit_global_tokens: I64 | None = None
     transfer_s: F64 | None = None
     tiers: tuple[TierUse, ...] = ()
+    # where the power of any engine is known: joules above idle of a request (NaN: of an engine whose power is
+    # unknown), and of every engine
+    energy_j: F64 | None = None
+    energy: tuple[EngineEnergy, ...] = ()
     # what costs extra and only a run that is observed has
     session_tokens: I64 | None = None  # of the prompt, that an earlier request of its session had
     copies: float | None = None  # engines that had a block of content, on average
@@ -132,6 +154,9 @@ class Outcome:
         def if_known(values: I64 | F64 | None, kind: pa.DataType) -> pa.Array:
             return pa.nulls(n, kind) if values is None else if_done(values, kind)
 
+        def known(values: F64) -> pa.Array:
+            return pa.array(values, type=pa.float64(), mask=missing | np.isnan(values))
+
         def names(values: list[str], codes: NDArray[np.integer], mask: NDArray[np.bool_]) -> pa.Array:
             indices = pa.array(codes.astype(np.int32), mask=mask)
             return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
@@ -160,6 +185,6 @@ class Outcome:
                 "computed_prefill_tokens": if_done(self.computed_prefill_tokens, pa.int64()),
                 "preemptions": if_done(self.preemptions, pa.int64()),
                 "transfer_s": if_known(self.transfer_s, pa.float64()),
-                "energy_j": pa.nulls(n, pa.float64()),
+                "energy_j": pa.nulls(n, pa.float64()) if self.energy_j is None else known(self.energy_j),
             }
         )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from agentctl.cluster import Cluster, IndexParams
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
+from agentctl.sim.energy_state import make_energy
 from agentctl.sim.sight import SEES_ACTIVE, SEES_TIERS, Sight
 from agentctl.sim.tier_state import make_tiers
 from agentctl.workload import Requests
@@ -268,6 +269,12 @@ class State(NamedTuple):
     transfers: NDArray
     of_engine: NDArray[np.int64]
     with_count: NDArray[np.int64]
+    # power and energy: agentctl.sim.energy_state
+    power: NDArray
+    sizes: NDArray
+    uses: NDArray
+    energy: NDArray[np.float64]
+    meters: NDArray
 
 
 def make_limits(cluster: Cluster) -> NDArray:
@@ -317,7 +324,7 @@ def make_state(
     tiers: Cluster | None = None,
 ) -> State:
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
-    gateways' own the precise one is asked; KV tiers are those of the cluster `tiers`."""
+    gateways' own the precise one is asked; KV tiers and power are those of the cluster `tiers`."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
     engines = _by_cache_line(k, np.zeros(1, ENGINE))
     engines["batch_ended"] = -np.inf
@@ -353,6 +360,7 @@ def make_state(
         _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
         *_make_router(sight, content.n_lines, k, own, tiers is not None and bool(tiers.kv_tiers)),
         *make_tiers(tiers, content, requests.arrival.size, k, seqs),
+        *make_energy(tiers, k, requests.arrival.size),
     )  # fmt: skip
     return State(*arrays)
 

@@ -222,7 +222,7 @@ def test_a_request_sent_where_it_never_fits_is_rejected_and_that_was_a_choice():
     assert seen == [-1, 0, 1]
 
 
-@pytest.mark.parametrize("keys", [{"role": "prefill"}, {"sm_clock_mhz": 1200}])
+@pytest.mark.parametrize("keys", [{"role": "prefill"}])
 def test_what_is_not_simulated_yet_is_refused_not_ignored(keys):
     workload, cluster = lone()
     other = replace(cluster, pools=(replace(cluster.pools[0], **keys),))

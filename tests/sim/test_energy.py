@@ -1,0 +1,128 @@
+"""Energy of the simulator against its judge, and what must hold of any run."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import reference_sglang
+from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
+from oracles.power import smooth
+from oracles.random_clusters import make_case
+from oracles.reference_energy import energy
+from oracles.reference_simulator import BatchCoefficients, Limits, Request
+from oracles.unequal import MeteredCluster, MeteredSglangCluster, powers, unequal_cases, with_powers
+
+from agentctl.estimators.power_model import PowerModel
+from agentctl.sim.driver import simulate
+
+PHASES = ("prefill", "decode", "mixed")
+
+
+def run_metered(case, choose, drawn):
+    """(the judge's cluster, its results, the simulator's outcome)."""
+    sglang = isinstance(case.limits[0], reference_sglang.Limits)
+    judge = (MeteredSglangCluster if sglang else MeteredCluster)(
+        case.requests, case.limits, choose, case.trace_block, case.seed, case.concurrency, case.settings
+    )
+    for engine, pair in zip(judge.engines, drawn, strict=True):
+        engine.power = pair[0] if pair else None
+    results = judge.run()
+    with with_powers(case.cluster, [pair[1] if pair else None for pair in drawn]):
+        outcome = simulate(case.workload, case.cluster, policy_of(choose), case.seed, case.concurrency)
+    return judge, results, outcome
+
+
+def check_energy(judge, results, outcome):
+    found = energy(judge, results)
+    assert outcome.energy_j.tolist() == pytest.approx(found.by_request, rel=1e-9, abs=1e-12, nan_ok=True)
+    for engine, of in zip(judge.engines, outcome.energy, strict=True):
+        if engine.power is None:
+            assert all(math.isnan(value) for value in of)
+            continue
+        assert of.idle_w == engine.power.idle
+        for phase in PHASES:
+            joules, seconds = getattr(of, f"{phase}_j"), getattr(of, f"{phase}_s")
+            assert joules == pytest.approx(engine.meter.joules[phase], rel=1e-9, abs=1e-12)
+            assert seconds == pytest.approx(engine.meter.seconds[phase], rel=1e-9, abs=1e-12)
+
+
+@settings(QUIET, max_examples=150)
+@given(unequal_cases(), WEIGHTS)
+def test_engines_that_differ_equal_the_judge_to_the_bit_where_arithmetic_is_exact(case, weights):
+    judged, outcome, told, shown = run_both(case, weighted(weights))
+    assert shown == told
+    check_equal(judged, outcome, relative=0.0)
+
+
+@settings(QUIET, max_examples=60)
+@given(unequal_cases(sglang=True), WEIGHTS)
+def test_sglang_engines_that_differ_equal_the_judge(case, weights):
+    judged, outcome, told, shown = run_both(case, weighted(weights))
+    assert shown == told
+    check_equal(judged, outcome, relative=0.0)
+
+
+@settings(QUIET, max_examples=150)
+@given(unequal_cases(exact_times=False), WEIGHTS, st.data())
+def test_energy_and_times_under_caps_and_locks_equal_the_judge(case, weights, data):
+    drawn = [data.draw(powers(limits.batch_time.b0)) for limits in case.limits]
+    judge, results, outcome = run_metered(case, weighted(weights), drawn)
+    check_equal(results, outcome, relative=1e-9)
+    if any(drawn):
+        check_energy(judge, results, outcome)
+    else:
+        assert outcome.energy_j is None
+
+
+@settings(QUIET, max_examples=60)
+@given(unequal_cases(exact_times=False, sglang=True), WEIGHTS, st.data())
+def test_energy_of_sglang_engines_equals_the_judge(case, weights, data):
+    drawn = [data.draw(powers(limits.batch_time.b0)) for limits in case.limits]
+    judge, results, outcome = run_metered(case, weighted(weights), drawn)
+    check_equal(results, outcome, relative=1e-9)
+    if any(drawn):
+        check_energy(judge, results, outcome)
+
+
+SMOOTH = smooth(76, 224, 220, weights_s=5e-3)
+MODEL = PowerModel("fitted", "", 76, 5e-3, ((math.inf, 220, 224),), ((math.inf, 220),), 224)
+LONG = [Request(100, 2000, session=0), Request(37, 1500, session=1, arrival=0.1), Request(900, 3, session=2)]
+
+
+@pytest.mark.parametrize(
+    "c",
+    [
+        BatchCoefficients(5e-3, 4e-5, 5e-5, 2e-7, 2e-7),
+        BatchCoefficients(5e-3, 4e-5, 5e-5, 2e-7, 2e-7, h0=5.3e-3),  # the host decides the first steps
+        BatchCoefficients(5e-3, 4e-5, 0.0, 2e-5, 2e-5),
+        BatchCoefficients(5e-3, 4e-5, 5e-2, 1e-12, 1e-12),  # contexts count for nothing
+        BatchCoefficients(5e-3, 4e-5, 5e-5, 0.0, 0.0),
+        BatchCoefficients(5e-3),
+    ],
+)
+def test_long_runs_of_decodes_are_accounted_for_at_once_like_step_by_step(c):
+    limits = [Limits(kv_blocks=1000, batch_time=c)]
+    case = make_case(LONG, [], None, limits)
+    check_energy(*run_metered(case, weighted({}), [(SMOOTH, MODEL)]))
+
+
+def test_a_run_without_known_power_has_no_energy():
+    case = make_case(LONG, [], None, [Limits(kv_blocks=1000)])
+    outcome = simulate(case.workload, case.cluster, policy_of(weighted({})))
+    assert outcome.energy_j is None and outcome.energy == ()
+    assert outcome.table()["energy_j"].null_count == 3
+
+
+def test_what_requests_and_idle_draw_is_what_the_cluster_draws():
+    """By hand: one request alone, a prefill step of 5 ms + 100 x 40 us, then 9 decodes of 5 ms + 50 us."""
+    c = BatchCoefficients(5e-3, 4e-5, 5e-5)
+    case = make_case([Request(100, 10)], [], None, [Limits(kv_blocks=100, batch_time=c)])
+    judge, results, outcome = run_metered(case, weighted({}), [(SMOOTH, MODEL)])
+    prefill = 220 * 5e-3 + 224 * 4e-3
+    decode = 9 * (220 * 5e-3 + 224 * 4e-5)  # a decode multiplies what a prefill token does: 40 of its 50 us
+    assert outcome.energy_j.tolist() == pytest.approx([prefill + decode])
+    span = 9e-3 + 9 * 5.05e-3
+    assert energy(judge, results).total == pytest.approx(prefill + decode + 76 * span)
+    assert np.isclose(outcome.finish_s[0], span)
