@@ -63,6 +63,7 @@ LAYERS = (
         "validate_endpoint_pace",
         "validate_endpoint_sections",
         "calibrate_lps_sections",
+        "conserve",
     },
     {"cli"},
 )

@@ -6,8 +6,13 @@ The prefill engine serves first turns one at a time, in order of arrival, in b_p
 was fed faster than it serves; its completions are when sessions ask for a decoder. What happens before a
 session has one, the queue for the prefill engine and the wait for KV, is in no latency. A wrong turn does
 wait in that queue: it stands behind all that came before it, and all that comes after it stands behind its
-cached prefill. Both in one queue is how the published gap comes about; the authors' two separate runs do not
-say where turn 0's own prefill time is added (open: `Served.start` to `end` is there to be added).
+cached prefill. Both in one queue is how the published gap comes about. Turn 0's own prefill and transfer
+(from `Served.start` on) are added to a session's times, its wait is not (`adaptive_correction` in their
+s5_metrics.py).
+
+The authors look wrong turns up in the times of a run without any: `Recorded` is that. A wrong turn waits for
+all that was sent and not completed then, but not for other wrong turns, and delays only what is sent while it
+is served, and that on paper: decoders never see it.
 """
 
 from __future__ import annotations
@@ -57,8 +62,41 @@ class Prefiller:
         queue = self._serve(now, cached_prefill(history + appended)).start - now
         return now + queue + wrong_turn(history, appended)
 
+    def delay(self, sent: float) -> float:
+        """What wrong turns add to a first turn outside of this queue: nothing."""
+        return 0.0
+
     def _serve(self, now: float, service: float) -> Served:
         assert now >= self.asked_at
         start = max(now, self.free_at)
         self.asked_at, self.free_at = now, start + service
         return Served(start, self.free_at)
+
+
+class Recorded(Prefiller):
+    """virtual_prefiller.py: first turns as if no turn were ever wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[float, float]] = []  # sent, and how long until it had moved
+        self.blocked: list[tuple[float, float]] = []  # by wrong turns
+
+    def first_turn(self, now: float, tokens: float) -> Served:
+        served = super().first_turn(now, tokens)
+        self.seen.append((now, served.end + transfer(tokens) - now))
+        return served
+
+    def wrong_turn(self, now: float, history: float, appended: float) -> float:
+        free = now
+        for sent, lasted in self.seen:
+            sent += self.delay(sent)
+            if sent <= now < sent + lasted:
+                free = max(free, sent + lasted)
+        self.blocked.append((free, free + cached_prefill(history + appended)))
+        return free + wrong_turn(history, appended)
+
+    def delay(self, sent: float) -> float:
+        at = sent
+        while inside := [end for start, end in self.blocked if start <= at < end]:
+            at = max(inside)
+        return at - sent
