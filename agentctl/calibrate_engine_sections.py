@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentctl.analyzers.words import percent
@@ -66,3 +66,27 @@ def _warnings(told: Mapping[str, Any]) -> list[str]:
 
 def _word(value: Any) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def dense_section(told: Mapping[str, Any], prior: str, memory: Sequence[str]) -> Section:
+    """Of layers without attention. memory: keys of the profile that are the prior's, too."""
+    mode = told["mode"]
+    sentence = (
+        f"The model's dense layers alone, with random weights, by {told['engine']} on {told['device']}, "
+        f"timed by {MEANING[told['clock']]}; what attention costs is the prior's."
+    )
+    return Section(
+        "engine",
+        "What was measured, and what was not",
+        sentence,
+        warnings=(
+            f"b_context and b_attention were not measured: they are those of the prior {prior}, since a "
+            "measurement of attention without the engine's own kernels does not transfer",
+        ),
+        assumptions=(
+            *([f"{', '.join(memory)} are the prior's, too"] if memory else []),
+            f"{mode['layers_measured']} layers were timed, and count for all",
+            "launches of kernels are in the times, as in an engine without graphs; scheduling, sampling "
+            "beyond the likeliest token and the host's work are not: b0 is a lower bound",
+        ),
+    )

@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentctl.errors import ConfigError, UsageError
-from agentctl.estimators.model_config import config_bytes
+from agentctl.estimators.model_config import config_bytes, read_config
+from agentctl.estimators.model_shape import shape_of
 from agentctl.inprocess.clocks import Clock
+from agentctl.inprocess.dense import measure_dense, sizes
 from agentctl.inprocess.plan import Room, rounds
+from agentctl.inprocess.power import find_nvml, sample_phases
 from agentctl.inprocess.step_file import WARM, StepFile, check_same
 from agentctl.inprocess.stepping import Progress, Prompts, Stepped, Taken, measure, warm_up
+from agentctl.inprocess.torch_layers import TorchLayers
 
 LEAST_SECONDS = 20.0
 CONTEXT_SHARE = 0.1  # of the seconds for computing the contexts of one wide batch,
@@ -91,11 +95,8 @@ def measure_engine(
         )
     file = StepFile(path)
     known = asked.facts()
-    if file.facts:
-        check_same(file.facts.get("asked", {}), known, known, path)
-        if _is_complete(file, asked.seed):
-            note(f"{path} is complete: no engine is started")
-            return file
+    if _is_whole(file, known, path, lambda: scene_names(Room.of(file.facts["room"]), asked.seed), note):
+        return file
     with folder_of(asked.model) as folder:
         note("starting the engine, with weights of no meaning")
         engine = start(folder, asked.arguments, asked.eager, asked.gpus)
@@ -107,9 +108,53 @@ def measure_engine(
     return file
 
 
-def _is_complete(file: StepFile, seed: int) -> bool:
-    plan = rounds(Room.of(file.facts["room"]), seed)
-    return all((number, scene.name) in file.done for number, each in enumerate(plan) for scene in each)
+def measure_torch(
+    asked: Asked,
+    path: Path,
+    dtype: str,
+    note: Callable[[str], None] = lambda said: None,
+    progress: Progress | None = None,
+) -> StepFile:
+    """The same of the model's dense layers alone (torch_layers.py). Raises as measure_engine does."""
+    _check_budget(asked.seconds)
+    config = config_of(asked.model)
+    shape = shape_of(read_config(config), str(config))
+    file, known = StepFile(path), {**asked.facts(), "layers": dtype}
+    if _is_whole(file, known, path, lambda: [(r, f"{kind}-{n}") for r, kind, n in sizes(asked.seed)], note):
+        return file
+    dense = TorchLayers(shape, dtype, str(config))
+    note(f"timing layers for {asked.seconds:.0f} s at most; what is measured goes to {path}")
+    try:
+        measure_dense(dense, known, file, asked.seed, asked.seconds, progress)
+    finally:
+        file.close()
+    return file
+
+
+def _is_whole(
+    file: StepFile,
+    known: dict[str, Any],
+    path: Path,
+    names: Callable[[], list[tuple[int, str]]],
+    note: Callable[[str], None],
+) -> bool:
+    """Whether nothing is left to measure. Raises UsageError for a file of something else."""
+    if not file.facts:
+        return False
+    check_same(file.facts.get("asked", {}), known, known, path)
+    if not file.done.issuperset(names()):
+        return False
+    note(f"{path} is complete: no engine is started")
+    return True
+
+
+def scene_names(room: Room, seed: int) -> list[tuple[int, str]]:
+    return [(number, scene.name) for number, each in enumerate(rounds(room, seed)) for scene in each]
+
+
+def _check_budget(seconds: float) -> None:
+    if seconds < LEAST_SECONDS:
+        raise UsageError(f"is {seconds:g} s", place="--budget", expected=f"{LEAST_SECONDS:g} s at least")
 
 
 def _step(
@@ -132,6 +177,14 @@ def _step(
     failed = measure(engine, room, file, prompts, asked.seed, asked.seconds, progress)
     if failed:
         note(f"{failed} compositions could not be formed: the engine did not take them")
+    if engine.device != "cpu" and (nvml := find_nvml(asked.gpus)):
+        note("sampling power: idle, prefill, decode")
+        sample_phases(engine, room, prompts, nvml, power_path(file.path))
+
+
+def power_path(steps: Path) -> Path:
+    """Where the power samples of a measurement lie."""
+    return steps.with_suffix(".power.jsonl")
 
 
 def pace(taken: list[Taken]) -> float:

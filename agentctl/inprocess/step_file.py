@@ -70,14 +70,20 @@ class StepFile:
             self._file.close()
             self._file = None
 
-    def write(self, taken: Sequence[Taken], number: int, scene: str) -> None:
-        """All steps of a scene at once, so that a file never holds half of one."""
+    def write(
+        self, taken: Sequence[Taken], number: int, scene: str, totals: dict[str, Any] | None = None
+    ) -> None:
+        """All steps of a scene at once, so that a file never holds half of one.
+
+        totals  of each step's batch, where its composition is not known
+        """
         assert self._file is not None, "open() comes first"
         text = ""
         for step in taken:
             row: dict[str, Any] = {
                 "schema": SCHEMA, "time_s": step.time_s, "seconds": step.seconds,
-                "wall_clock_s": step.wall_s, "scene": scene, "round": number, "batch": step.batch,
+                "wall_clock_s": step.wall_s, "scene": scene, "round": number,
+                **({"batch": step.batch} if totals is None else totals),
             }  # fmt: skip
             if not self._said:
                 row["engine_facts"] = self.facts

@@ -96,3 +96,17 @@ def test_a_budget_is_seconds():
     for wrong in ("0", "soon", "-5", "nan", "1e9"):
         with pytest.raises(UsageError):
             seconds(wrong)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--backend", "tensorrt"), "expected vllm or torch"),
+        (("--backend", "torch"), "--gpu NAME (by its data sheet) or --prior PROFILE"),
+        (("--backend", "torch", "--gpu", "h100-sxm", "--tp", 2), "measures one GPU"),
+        (("--prior", "h100-qwen3-8b"), "vllm is measured whole"),
+    ],
+)
+def test_what_a_backend_cannot_do_is_refused_before_anything_starts(agentctl, flags, told):
+    done = agentctl("calibrate", "engine", "--model", "config.json", *flags)
+    assert done.code == 2 and told in done.err

@@ -13,7 +13,7 @@ from agentctl.errors import InputError, UsageError
 from agentctl.estimators.step_logs import read_step_logs
 from agentctl.inprocess import stepping
 from agentctl.inprocess.plan import ROUNDS
-from agentctl.inprocess.run import Asked, measure_engine
+from agentctl.inprocess.run import Asked, measure_engine, power_path
 from agentctl.inprocess.step_file import StepFile
 from agentctl.inprocess.vllm_engine import VllmEngine
 from agentctl.profile import parse_profile
@@ -160,3 +160,22 @@ def test_the_recorded_measurement_of_a_real_engine_meets_its_bar(tmp_path):
     assert found.document["held_out"]["mape"] < 0.11
     assert found.profile is not None and found.document["engine"]["share_of_wall"] > 0.95
     assert not found.fitted.missing
+
+
+def test_what_the_gpu_drew_is_in_the_profile(vllm, asked, tmp_path):
+    vllm()
+    file = measure_engine(asked, tmp_path / "s.jsonl", VllmEngine)
+    samples = power_path(file.path)
+    rows = [(phase, i) for phase in ("idle", "prefill", "decode") for i in range(30)]
+    watts = {"idle": 80.0, "prefill": 650.0, "decode": 420.0}
+    lines = [
+        {"time_s": 1.8e9 + i / 10, "watts": watts[phase], "clock_mhz": 1980, "gpu": 0, "phase": phase}
+        for i, (phase, _) in enumerate(rows)
+    ]
+    samples.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = calibrate_engine(file, power=samples)
+    table = parse_profile(found.profile, "profile", "tiny").power
+    assert table["prefill_w"] == pytest.approx(650, rel=0.03) and table["idle_w"] == pytest.approx(
+        80, rel=0.03
+    )
+    assert "power" not in calibrate_engine(file, power=tmp_path / "none.jsonl").profile

@@ -177,7 +177,7 @@ def modules(device: str = "cpu", threads: int = 1) -> dict[str, ModuleType]:
     """What `import vllm...` and `import torch` find."""
     platform = SimpleNamespace(device_type=device, get_device_name=lambda: "NVIDIA Fake")
     members: dict[str, dict[str, Any]] = {
-        "torch": {"get_num_threads": lambda: threads},
+        "torch": {"get_num_threads": lambda: threads, "Tensor": type("Tensor", (), {})},
         "vllm": {"__version__": "0.32.0", "EngineArgs": EngineArgs, "SamplingParams": SimpleNamespace},
         "vllm.inputs": {"TokensPrompt": dict},
         "vllm.platforms": {"current_platform": platform},

@@ -25,6 +25,9 @@ def engine(
         typer.Option(metavar="FILE", help="The step log; a run that was interrupted goes on from there."),
     ] = Path("engine.steps.jsonl"),
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="Of stepping, at most.")] = "300",
+    backend: Annotated[
+        str, typer.Option(metavar="B", help="vllm; or torch: dense layers alone, attention from a prior.")
+    ] = "vllm",
     eager: Annotated[
         bool, typer.Option("--eager", help="Without compilation and graphs; default: as the engine serves.")
     ] = False,
@@ -51,7 +54,12 @@ def engine(
     llm: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model's name, for the profile.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU's name, for the profile.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="GPU, such as h100-sxm; of torch also the prior's.")
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(metavar="P", help="Of torch: the profile with the terms of attention.")
+    ] = None,
     seed: Seed = 0,
     html: Html = None,
     force: Force = False,
@@ -64,27 +72,54 @@ def engine(
     from agentctl.cli.inputs import announce_compilation
     from agentctl.cli.reports import check_free, finish_profile
     from agentctl.cli.streams import stdout_on_stderr
-    from agentctl.inprocess.run import Asked, measure_engine
+    from agentctl.inprocess.run import Asked, measure_engine, measure_torch, power_path
     from agentctl.inprocess.vllm_engine import VllmEngine
 
     check_free(output, force)
     check_free(html, force)
-    asked = Asked(model, values(arguments), eager, tp, seconds(budget), max_context, seed)
+    given = values(arguments)
+    check_backend(backend, given, gpu, prior, tp)
+    asked = Asked(model, given, eager, tp, seconds(budget), max_context, seed)
     try:
         with ctx.obj.progress() as progress, stdout_on_stderr():
-            file = measure_engine(asked, measured, VllmEngine, ctx.obj.note, progress)
+            if backend == "torch":
+                dtype = str(given.get("dtype", "bfloat16"))
+                file = measure_torch(asked, measured, dtype, ctx.obj.note, progress)
+            else:
+                file = measure_engine(asked, measured, VllmEngine, ctx.obj.note, progress)
     except KeyboardInterrupt:
         ctx.obj.note(f"stopped: what was measured is in {measured}, and the same command goes on")
         raise
     from agentctl.calibrate import Engine  # not before: see agentctl/inprocess/run.py
-    from agentctl.calibrate_engine import calibrate_engine
+    from agentctl.calibrate_engine import calibrate_dense, calibrate_engine
+    from agentctl.calibrate_prior import calibrate_prior
+    from agentctl.profile import load_profile, parse_profile
 
     announce_compilation(ctx.obj)
     wanted = None if terms is None else [name for name in terms.split(",") if name and name != "none"]
-    found = calibrate_engine(file, form, wanted, Engine(llm, gpu))
+    if backend == "vllm":
+        found = calibrate_engine(file, form, wanted, Engine(llm, gpu), power_path(measured))
+    else:
+        physics = None if prior else calibrate_prior(model, str(gpu)).profile
+        known = load_profile(str(prior)) if physics is None else parse_profile(physics, "prior", f"of {gpu}")
+        found = calibrate_dense(file, known, form, Engine(llm, gpu))
     finish_profile(
         ctx, measured.name, found, output, html, force, f"agentctl recommend TRACE --profile {output}"
     )
+
+
+def check_backend(backend: str, given: dict[str, Any], gpu: str | None, prior: str | None, tp: int) -> None:
+    """Raise UsageError for a backend that is none, or for what it cannot do."""
+    if backend not in ("vllm", "torch"):
+        raise UsageError(f"is {backend!r}", place="--backend", expected="vllm or torch")
+    if backend == "vllm" and prior is not None:
+        raise UsageError("is for --backend torch: vllm is measured whole", place="--prior")
+    if backend == "torch" and prior is None and gpu is None:
+        raise UsageError("measures no attention, and its terms come from a prior", place="--backend torch",
+                         hint="--gpu NAME (by its data sheet) or --prior PROFILE")  # fmt: skip
+    if backend == "torch" and (tp > 1 or set(given) - {"dtype"}):
+        raise UsageError("takes no argument but dtype, and measures one GPU", place="--backend torch",
+                         hint="--backend vllm measures several")  # fmt: skip
 
 
 def values(arguments: list[str]) -> dict[str, Any]:
