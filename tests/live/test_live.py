@@ -1,0 +1,122 @@
+"""Real engines: measured from inside, probed from outside, and both compared. Takes a quarter of an hour."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from live.conftest import document
+from live.report import Bar
+from live.servers import ENGINE_CORE, VLLM, llama_server, vllm_server
+
+from agentctl.profile import load_profile
+
+pytestmark = pytest.mark.live
+
+LIMITS = {"max_num_batched_tokens": 1024, "max_num_seqs": 64, "dtype": "float32"}
+ENGINE_SECONDS = 100
+PROBES = 3
+COMPARED = ("b0", "b_prefill", "b_context", "b_attention")
+
+
+@pytest.fixture(scope="module")
+def engine_command(hf_model):
+    arguments = [word for name, value in LIMITS.items() for word in ("--engine-arg", f"{name}={value}")]
+    return (
+        "calibrate", "engine", "--model", hf_model / "config.json", "--eager", *arguments,
+        "--budget", ENGINE_SECONDS, "--measured", "engine.steps.jsonl",
+    )  # fmt: skip
+
+
+def test_an_engine_in_process_is_calibrated_and_an_interrupted_run_goes_on(
+    agentctl, engine_command, folder, bars
+):
+    kept = interrupted(engine_command, folder)
+    found = document(agentctl(*engine_command, "-o", "engine.toml", starts_engine=True))
+    steps = (folder / "engine.steps.jsonl").read_text()
+    assert steps.startswith(kept) and len(steps) > len(kept)
+    profile = load_profile(folder / "engine.toml")
+    assert (profile.max_num_batched_tokens, profile.max_num_seqs) == (1024, 64)
+    assert profile.kv_blocks and profile.block_tokens == 128 and profile.max_model_len == 8192
+    assert profile.provenance["mode"]["async_scheduling"] is False
+    bar = Bar(
+        "engine in process, held-out error", found["held_out"]["mape"], 0.11,
+        note=f"{found['steps']['fitted']} steps, median {100 * found['held_out']['median_ape']:.1f} %",
+    )  # fmt: skip
+    bars.append(bar)
+    assert bar.is_met
+
+
+def interrupted(command, folder: Path) -> str:
+    """What a run keeps that is stopped by Ctrl-C in its first seconds of stepping."""
+    file = folder / "engine.steps.jsonl"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "agentctl.cli.main", *map(str, command)], cwd=folder,
+        env={**os.environ, **VLLM}, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {ENGINE_CORE}),
+    )  # fmt: skip
+    until = time.monotonic() + 180
+    while not (file.exists() and file.read_text().count("\n") > 40) and time.monotonic() < until:
+        assert running.poll() is None, running.communicate()[1][-3000:]
+        time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130 and "what was measured is in engine.steps.jsonl" in errors
+    return file.read_text()
+
+
+def test_an_endpoint_alone_gives_the_coefficients_of_the_engine_behind_it(agentctl, hf_model, folder, bars):
+    log = folder / "http.steps.jsonl"
+    probes = []
+    with vllm_server(hf_model, log, {name: str(value) for name, value in LIMITS.items()}) as url:
+        for i in range(PROBES):
+            began = time.monotonic()
+            files = ("--measured", f"{i}.probe.jsonl", "-o", f"endpoint-{i}.toml")
+            command = ("calibrate", "endpoint", url, "--max-num-batched-tokens", 1024, *files)
+            found = document(agentctl(*command))
+            probes.append((found, time.monotonic() - began))
+    inside = document(agentctl("calibrate", "steps", log, "--max-wait", 0.1))
+    truth = {name: one["value"] for name, one in inside["coefficients"].items()}
+    bars.append(Bar("engine behind HTTP, held-out error of its own steps", inside["held_out"]["mape"], 0.11,
+                    note=f"{inside['steps']['fitted']} steps"))  # fmt: skip
+    for name in COMPARED:
+        runs = [abs(found["coefficients"][name]["value"] / truth[name] - 1) for found, _ in probes]
+        bars.append(_bar(f"endpoint alone, {name} against its own steps", runs, 0.15))
+    mixed = [found["mixed_load"] for found, _ in probes]
+    bars.append(_bar("mixed load, not fitted: TTFT error", [one["ttft_mape"] for one in mixed], 0.15))
+    shares = [one["ttft_mape"] / one["ttft_mape_alone"] for one in mixed]
+    bars.append(_bar("the same over that without interference", shares, 1 / 3))
+    bars.append(_bar("mixed load: duration error", [one["e2e_mape"] for one in mixed], None))
+    bars.append(_bar("probing, seconds", [seconds for _, seconds in probes], 300, "s"))
+    bars.append(_bar("probing, requests", [found["requests"]["read"] for found, _ in probes], 200, ""))
+    missed = [bar.row() for bar in bars[-10:] if not bar.is_met]
+    assert not missed, "\n".join(missed)
+
+
+def _bar(what: str, runs: list[float], limit: float | None, unit: str = "%") -> Bar:
+    return Bar(what, statistics.median(runs), limit, unit, tuple(runs))
+
+
+def test_a_server_of_another_make_is_probed_within_the_limits(agentctl, gguf_model, folder, bars):
+    with llama_server(gguf_model, folder / "llama.log") as url:
+        began = time.monotonic()
+        done = agentctl("calibrate", "endpoint", url, "--measured", "llama.probe.jsonl", "-o", "llama.toml")
+        seconds = time.monotonic() - began
+    rows = [json.loads(line) for line in (folder / "llama.probe.jsonl").read_text().splitlines()]
+    bars.append(Bar("llama.cpp: probing, seconds", seconds, 300, "s"))
+    bars.append(Bar("llama.cpp: probing, requests", sum("request" in row for row in rows), 200, ""))
+    assert bars[-1].is_met and bars[-2].is_met
+    if done.returncode == 0:
+        found = json.loads(done.stdout)
+        bars.append(Bar("llama.cpp: held-out error", found["held_out"]["mape"], None))
+        if found["mixed_load"]["ttft_mape"] is not None:
+            bars.append(Bar("llama.cpp: mixed load, TTFT error", found["mixed_load"]["ttft_mape"], None))
+    else:  # a busy machine may hide a coefficient: then it says which
+        assert done.returncode == 1 and "does not show" in done.stderr, done.stderr[-3000:]
