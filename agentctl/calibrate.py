@@ -214,6 +214,7 @@ def _document(fitted: BatchModel, log: StepLog, tables: dict[str, Any] | None) -
         "steps": {
             "read": log.read, "set_aside": log.set_aside, "fitted": fitted.rows, "stalls": fitted.stalls,
             "stall_delay_s": fitted.stall_delay_s, "by_kind": fitted.kinds,
+            "loop_s": log.loop_s,
         },
         "condition": fit["condition"],
         "covariance": fit["covariance"],

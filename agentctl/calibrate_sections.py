@@ -164,6 +164,11 @@ def _residuals(fitted: BatchModel) -> Figure:
 def _assumptions(fitted: BatchModel, log: StepLog) -> Section:
     told = [f"{count(number, 'step')} set aside: {why}" for why, number in log.set_aside.items() if number]
     box = [f"{name} {low:,.0f} to {high:,.0f}" for name, (low, high) in fitted.box.items()]
+    if log.loop_s is not None:
+        told.append(
+            f"between two steps the engine's loop took {1e3 * log.loop_s:.2g} ms (median): no part of a "
+            "step's time, though a client waits for it"
+        )
     assumptions = (
         *log.notes,
         *told,

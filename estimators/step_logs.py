@@ -27,6 +27,7 @@ class StepLog:
     read: int  # steps in the files
     set_aside: dict[str, int]  # {reason: steps}
     notes: tuple[str, ...]
+    loop_s: float | None = None  # median time between two steps of an engine that was not idle between them
 
 
 def read_step_logs(
@@ -51,10 +52,12 @@ def read_step_logs(
     notes: list[str] = []
     aside = {"warm-up": 0, "waited for a core": 0, "computed nothing": 0}
     n_read = 0
+    between: list[np.ndarray] = []
     for path in paths:
         rows = _read(path, n_layers, renamed or {}, inputs)
         place = path.name or str(path)
         _check_overlap(checked(rows.steps, place, min_rows=0), place)
+        between.append(_between(rows))
         keep = _steady(rows, warm_up, max_wait, aside)
         n_read += len(rows.steps)
         parts.append(rows.steps.at(keep))
@@ -62,7 +65,18 @@ def read_step_logs(
         notes += [note for note in rows.notes if note not in notes]
     place = ", ".join(path.name or str(path) for path in paths)
     steps = checked(joined(parts), place)
-    return StepLog(steps, tuple(dict.fromkeys(formats)), inputs, n_read, aside, tuple(notes))
+    gaps = np.concatenate(between)
+    loop_s = float(np.median(gaps)) if len(gaps) >= MIN_ROWS else None
+    return StepLog(steps, tuple(dict.fromkeys(formats)), inputs, n_read, aside, tuple(notes), loop_s)
+
+
+def _between(rows: Rows) -> np.ndarray:
+    """Seconds from the end of a step to the begin of the next, where the next has decodes: the engine had
+    work all the time. Only of logs by an engine's own clock, which say how long it waited for a core."""
+    steps = rows.steps
+    own = np.isfinite(rows.wait_s) & np.isfinite(steps.time_s)
+    busy = own[:-1] & own[1:] & (steps.n_decode[1:] > 0)
+    return np.maximum(np.diff(steps.time_s) - steps.seconds[:-1], 0.0)[busy]
 
 
 def _read(path: Path, n_layers: int | None, renamed: Mapping[str, str], inputs: dict[str, str]) -> Rows:

@@ -348,3 +348,17 @@ def test_logs_of_one_name_in_two_folders_both_stay_in_the_provenance(tmp_path):
         (tmp_path / folder).mkdir()
         paths.append(steps_file(tmp_path / folder, plain_rows(seconds=seconds)))
     assert len(read(*paths).inputs) == 2
+
+
+def test_the_loop_between_steps_is_told_where_the_engine_had_work(tmp_path):
+    """A step with decodes follows the one before at once; one of a fresh prompt may have been waited for."""
+    rows, at = [], 100.0
+    for i in range(80):
+        batch = [[64, 1, 0]] if i % 4 else [[0, 32, 1]]
+        rows.append({"time_s": at, "seconds": 0.01, "wait_s": 0.0, "batch": batch})
+        at += 0.0115 if (i + 1) % 4 else 3.0
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_step_logs([path]).loop_s == pytest.approx(0.0015, abs=1e-6)
+    path.write_text("".join(json.dumps({**row, "wait_s": None}) + "\n" for row in rows))
+    assert read_step_logs([path]).loop_s is None

@@ -13,7 +13,7 @@ if __name__ == "__main__":
     os.sched_setaffinity(0, {int(sys.argv[3])})
     params = CommonParams()
     params.model.path = sys.argv[1]
-    params.hostname, params.port = "127.0.0.1", int(sys.argv[2])
+    params.hostnames, params.port = ["127.0.0.1"], int(sys.argv[2])
     params.n_parallel, params.n_ctx = SLOTS, SLOTS * CONTEXT
     params.n_batch = params.n_ubatch = 512
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
