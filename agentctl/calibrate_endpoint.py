@@ -163,7 +163,7 @@ def calibrate_endpoint(
     engine = _with_said(engine or Engine(), measured.header.get("limits"))
     read = read_rows(measured)
     fitted = fit_endpoint(read.rows, engine.max_num_batched_tokens, seed)
-    batch_time = batch_time_of("hinge", {k: v for k, v in fitted.values.items() if k != "delta"})
+    batch_time = batch_time_of("hinge", fitted.batch_terms)
     mixed = judge_mixed(read.mixed, fitted, batch_time, engine)
     why = _why_no_profile(fitted)
     named = replace(
@@ -186,18 +186,13 @@ def _with_said(engine: Engine, said: Any) -> Engine:
 
 
 def _why_no_profile(fitted: EndpointFit) -> InputError | None:
-    if not fitted.missing and fitted.values["b0"] == 0:
-        return InputError(
-            "b0 came out 0, and no engine's batch takes no time",
-            hint="the machine was busy or too few decodes were of use: probe again when it is quiet",
-        )
     if not fitted.missing:
         return None
     why = ", ".join(f"{name} ({fitted.coefficients[name].status})" for name in fitted.missing)
-    return InputError(
-        f"what was measured does not show {why}, and a profile needs them",
-        hint="see which requests were set aside and why; the same command goes on if the budget ended it",
-    )
+    hint = "see which requests were set aside and why; the same command goes on if the budget ended it"
+    if any(fitted.coefficients[name].status == "not identified" for name in fitted.missing):
+        hint = "the machine was busy or too few decodes were of use: probe again when it is quiet"
+    return InputError(f"what was measured does not show {why}, and a profile needs them", hint=hint)
 
 
 def _profile(
@@ -215,9 +210,12 @@ def _profile(
                 "median_ape": fitted.held_out.median_ape,
                 "bias": fitted.held_out.bias,
                 "condition": fitted.condition,
-                "request_overhead_s": fitted.values.get("delta"),
+                "request_overhead_s": fitted.overhead_s,
                 "chunk_budget": fitted.budget_status,
                 "status": {name: one.status for name, one in fitted.coefficients.items()},
+                "at_most": {
+                    name: one.at_most for name, one in fitted.coefficients.items() if one.at_most is not None
+                },
                 "covariance": {"names": list(fitted.names), "matrix": fitted.covariance.tolist()},
                 "by_region": {
                     name: {"rows": one.rows, "mape": one.mape, "median_ape": one.median_ape, "bias": one.bias}
@@ -252,6 +250,7 @@ def _document(
         "mixed_load": mixed._asdict(),
         "requests": {"read": read.read, "set_aside": read.set_aside, "rows": len(fitted.rows)},
         "chunk_budget": {"tokens": fitted.budget, "status": fitted.budget_status},
+        "graph_stairs": fitted.stairs._asdict() if fitted.stairs else None,
         "condition": fitted.condition,
         "covariance": {"names": list(fitted.names), "matrix": fitted.covariance.tolist()},
         "candidates": fitted.tried,

@@ -63,9 +63,12 @@ def _verdict(fitted: EndpointFit, read: Read, mixed: Mixed) -> Section:
 def _warnings(fitted: EndpointFit, read: Read, mixed: Mixed) -> Iterator[str]:
     if fitted.missing:
         yield f"no profile can be written: {', '.join(fitted.missing)} cannot be seen in what was measured"
-    weak = [name for name, one in fitted.coefficients.items() if one.status == "weak"]
-    if weak:
-        yield f"{', '.join(weak)}: the error is above half of the value, so hardly more than a bound is known"
+    bounded = [name for name, one in fitted.coefficients.items() if one.status == "bounded" and one.at_most]
+    if bounded:
+        yield (
+            f"{', '.join(bounded)} cannot be told from 0 and count as 0: times as probed are met as well; "
+            "longer contexts and wider batches may show more"
+        )
     if fitted.held_out.mape > POOR:
         yield f"a held-out error of {percent(fitted.held_out.mape)} is large: was the machine quiet?"
     if mixed.ttft_mape is not None and mixed.ttft_mape > POOR_MIXED:
@@ -75,9 +78,22 @@ def _warnings(fitted: EndpointFit, read: Read, mixed: Mixed) -> Iterator[str]:
     aside = sum(read.set_aside.values())
     if aside > MANY * read.read:
         yield f"{count(aside, 'request')} of {read.read} were set aside: see the reasons"
-    if any(one.kind == "plateau" and abs(p / one.seconds - 1) > STAIR
+    if fitted.stairs and fitted.stairs.seen:
+        yield (
+            f"widths cost as much as the next of {_sizes(fitted)}: captured graphs pad batches "
+            f"({percent(fitted.stairs.error)} off with stairs, {percent(fitted.stairs.error_line)} with the "
+            "line that is written)"
+        )
+    elif any(one.kind == "plateau" and abs(p / one.seconds - 1) > STAIR
            for one, p in zip(fitted.rows, fitted.predicted, strict=True)):  # fmt: skip
-        yield "some widths are far off the line: captured graphs pad batches to their sizes"
+        yield "some widths are far off the line, and off the usual sizes of captured graphs, too"
+
+
+def _sizes(fitted: EndpointFit) -> str:
+    widest = max(row.n_decode for row in fitted.rows)
+    sizes = fitted.stairs.sizes if fitted.stairs else ()
+    shown = [str(size) for k, size in enumerate(sizes) if not k or sizes[k - 1] < widest]
+    return ", ".join(shown)
 
 
 def _coefficients(fitted: EndpointFit) -> Section:
@@ -85,12 +101,17 @@ def _coefficients(fitted: EndpointFit) -> Section:
     for name, one in fitted.coefficients.items():
         error = one.standard_error / one.value if one.value and one.standard_error is not None else None
         value = None if one.value is None else float(f"{one.value * NANO:.4g}")
-        rows.append((name, MEANING.get(name, "each request"), value, error, one.separable, one.status))
+        bound = None if one.at_most is None else float(f"{one.at_most * NANO:.4g}")
+        rows.append((name, MEANING.get(name, "each request"), value, error, bound, one.separable, one.status))
     head: tuple[tuple[str, Unit], ...] = (
-        ("coefficient", ""), ("per", ""), ("ns", ""), ("standard error", "ratio"), ("separable", "ratio"),
+        ("coefficient", ""), ("per", ""), ("ns", ""), ("standard error", "ratio"), ("at most", ""),
+        ("separable", "ratio"),
         ("status", ""),
     )  # fmt: skip
-    sentence = "Coefficients in nanoseconds; `separable` is the share of a term that no other explains."
+    sentence = (
+        "Coefficients in nanoseconds; `bounded` ones cannot be told from 0 and are taken as 0; `separable` "
+        "is the share of a term that no other explains."
+    )
     return Section("coefficients", "Coefficients", sentence, tables=(Table(head, tuple(rows)),))
 
 

@@ -190,7 +190,7 @@ def compare(
         test = replace(back_test(measured, base, overhead_s=delay), of="server")
         result = result_of(measured, base, test, strict)
         pace = own_pace(part, rows, measured, base, delay) if test.compared else None
-    sent = Sent(part, rows, tuple(reasons), said, overhead if delay else None)
+    sent = Sent(part, rows, tuple(reasons), said, delay if isinstance(overhead, int | float) else None)
     far = distances(test.compared, pace)
     document = {**result.document, "endpoint": sent.document(), "distribution": [asdict(one) for one in far]}
     document["warnings"] = [*document["warnings"], *sent.warnings()]

@@ -25,7 +25,8 @@ PLATEAUS = (
     (1, 64), (8, 64), (4, 1024), (1, 3584), (2, 2048), (16, 64), (6, 512), (3, 64), (8, 1024), (12, 256),
     (9, 64),
 )  # fmt: skip
-INJECTED = ((1, 512, 256), (4, 1024, 128), (8, 512, 384))  # decodes, context, prefill beside them
+# Decodes, context, prefill beside them; the long ones show how many batches a prompt is cut into.
+INJECTED = ((1, 512, 256), (4, 1024, 128), (8, 512, 384), (1, 64, 1500), (1, 64, 3500))
 MIXED_SESSIONS = 14
 WINDOW = 20  # tokens of a plateau in which all are decoding
 USUAL_S = (
@@ -176,7 +177,7 @@ def _plateau(n: int, context: int) -> Step:
 
 def _injected(n: int, context: int, tokens: int) -> Step:
     name = f"inject-{n}-{context}-{tokens}"
-    output = WINDOW + -(-n * context // SLOWEST_CHUNK)
+    output = WINDOW + -(-(n * context + tokens) // SLOWEST_CHUNK)
     carriers = (Probe(f"{name}-{i}", "carrier", (Piece(f"{name}-{i}", context),), output) for i in range(n))
     beside = Probe(f"{name}-in", "injected", (Piece(f"{name}-in", tokens),), 1, carrier_tokens=5)
     return Step(name, "inject", ((*carriers, beside),))

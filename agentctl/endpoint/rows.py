@@ -17,6 +17,7 @@ BUSY = 0.8  # of a core: the client's own work is in its timings from there
 DISTURBED = 1.5  # times the fastest repeat
 BUNCHED = 0.2  # share of gaps far below the usual one: several tokens sent at once
 LEAST_GAPS = 4  # of each decode of a plateau
+SLOW = 1.5  # times the usual gap: a batch that also carries a prefill
 STATUS = {
     "http": "HTTP error", "refused": "no connection", "stalled": "stalled", "closed": "closed early",
     "not streamed": "not streamed", "malformed": "not understood", "failed": "error in the stream",
@@ -173,11 +174,22 @@ def _injected(its: Sequence[Request], clean: Sequence[Request], cell: str) -> Ro
             return None
         found.append((after - before, float(arrivals[after] - arrivals[before])))
         contexts.append(one["prompt_tokens"] + (before + after - 1) / 2)
+    chunks = int(np.median([_slow(one, beside["sent"], first) for one in carriers]))
     batches = Counter(count for count, _ in found).most_common(1)[0][0]
     seconds = float(np.median([time for count, time in found if count == batches]))
     past = beside["cached_tokens"] or 0
     new = beside["prompt_tokens"] - past
-    return Row("inject", cell, seconds, batches, n_decode, float(np.mean(contexts) * n_decode), new, past)
+    context = float(np.mean(contexts) * n_decode)
+    return Row("inject", cell, seconds, batches, n_decode, context, new, past, chunks)
+
+
+def _slow(one: Request, sent: float, first: float) -> int:
+    """Times between its tokens that are far longer than usual while another's prefill goes on: its chunks."""
+    arrivals = _arrivals(one)
+    gaps = np.diff(arrivals)
+    usual = float(np.median(gaps[arrivals[1:] < sent])) if (arrivals[1:] < sent).any() else np.inf
+    inside = (arrivals[1:] > sent) & (arrivals[:-1] < first - 0.3 * usual)
+    return int((gaps[inside] > SLOW * usual).sum())
 
 
 def _undisturbed(rows: Sequence[Row]) -> tuple[list[Row], int]:

@@ -192,8 +192,9 @@ def test_no_more_time_is_spent_than_was_allowed(tmp_path):
         (("text", "chat"), "chat"),
     ],
 )
-def test_words_are_sent_where_token_ids_are_not_taken(tmp_path, takes, api):
+def test_words_are_sent_where_token_ids_are_not_taken(tmp_path, monkeypatch, takes, api):
     """That server's tokens are letters, and its chat's template is 23 of them."""
+    monkeypatch.setattr("agentctl.calibrate_endpoint.new_salt", lambda: "salt")
     measured, server = probed(tmp_path / "m.jsonl", takes=takes)
     dialect = dialect_of(measured.header, "")
     assert (dialect.api, dialect.prompts) == (api, "text")

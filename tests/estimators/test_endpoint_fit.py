@@ -98,6 +98,79 @@ def test_the_chunk_budget_shows_in_long_prompts():
     assert fit_endpoint(rows(("cold", "suffix", "plateau"))).budget is None
 
 
+def test_the_chunk_budget_is_counted_beside_decodes_where_times_do_not_show_it(monkeypatch):
+    """A prompt of 3,500 tokens in four batches: 1,024 each, however noisy the times are."""
+    monkeypatch.setattr("agentctl.estimators.endpoint_fit.DRAWS", 10)
+    found = noisy(rows(("cold", "suffix", "plateau")), 0.1, 0)
+    assert fit_endpoint(found).budget is None
+    for chunks, budget in ((14, 256), (7, 512), (4, 1024), (2, 2048), (1, None), (5, None)):
+        beside = Row("inject", "i", 0.2, chunks + 1, 1, 64 * (chunks + 1), 3500, 0, chunks)
+        assert fit_endpoint([*found, beside]).budget == budget
+
+
 def test_too_few_rows_are_an_error():
     with pytest.raises(InputError, match="too few"):
         fit_endpoint(rows(("plateau",))[:7])
+
+
+def noisy(found, share, seed):
+    factor = np.exp(share * np.random.default_rng(seed).standard_normal(len(found)))
+    return [row._replace(seconds=row.seconds * f) for row, f in zip(found, factor, strict=True)]
+
+
+def test_a_term_that_cannot_be_told_from_nothing_is_bounded_and_not_claimed():
+    """Decodes cost 20 ns each here, a thousandth of the noise: the bound holds, and the rest stays right."""
+    found = [row._replace(seconds=row.seconds - 0.9998e-4 * row.n_decode)
+             for row in rows(("cold", "suffix", "plateau"))]  # fmt: skip
+    fitted = fit_endpoint(noisy(found, 0.02, 2))
+    one = fitted.coefficients["b_decode"]
+    assert (one.value, one.status) == (None, "bounded") and 20e-9 < one.at_most < 1e-4
+    assert fitted.missing == [] and fitted.batch_terms["b_decode"] == 0.0
+    assert fitted.values["b0"] == pytest.approx(5e-3, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_terms_that_stand_for_each_other_are_refused(seed):
+    """Contexts that grow with the widths: either alone would meet the times, and neither is claimed unless
+    its error is small."""
+    found = rows(("cold", "suffix"))
+    for n, context in ((1, 1000), (8, 9200), (16, 15000), (1, 1150), (8, 7000), (16, 17000)):
+        found.append(Row("plateau", f"p{n}{context}", 5e-3 + 1e-3 * n + 1e-6 * context, 1, n, context))
+    fitted = fit_endpoint(noisy(found, 0.1, seed))
+    pair = [fitted.coefficients[name] for name in ("b_decode", "b_context")]
+    assert "not identified" in {one.status for one in pair} and fitted.missing
+    for one, true in zip(pair, (1e-3, 1e-6), strict=True):
+        assert one.value is None or abs(one.value - true) < 3 * one.standard_error
+
+
+def test_a_fixed_cost_that_is_lost_in_noise_is_missing(monkeypatch):
+    monkeypatch.setattr("agentctl.estimators.endpoint_fit.DRAWS", 50)
+    fitted = fit_endpoint(noisy(rows(("cold", "suffix", "plateau")), 1.5, 5))
+    assert all(
+        one.value is None or one.standard_error < 0.5 * one.value for one in fitted.coefficients.values()
+    )
+    assert "b0" in fitted.missing
+
+
+def test_padded_widths_are_found_and_a_line_is_none():
+    def served(padded):
+        found = rows(("cold", "suffix"))
+        for n, context in (
+            (1, 64),
+            (2, 512),
+            (3, 64),
+            (4, 4096),
+            (6, 512),
+            (8, 64),
+            (9, 64),
+            (12, 256),
+            (16, 64),
+        ):
+            seconds = 5e-3 + 4e-4 * padded(n) + 3e-7 * n * context
+            found.append(Row("plateau", f"p{n}", seconds, 1, n, n * context))
+        return fit_endpoint(found).stairs
+
+    stairs = served(lambda n: min(size for size in (1, 2, 4, 8, 16) if size >= n))
+    assert stairs.seen and stairs.error < 1e-3 < stairs.error_line
+    assert not served(lambda n: n).seen
+    assert not fit_endpoint(recorded().rows).stairs.seen  # no graphs on a CPU
