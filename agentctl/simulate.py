@@ -21,6 +21,7 @@ from agentctl.files import canonical_json
 from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.inside.hot import hot_figure
 from agentctl.inside.look import Look, sources
+from agentctl.isolated import isolated, isolated_section
 from agentctl.metrics import Run, Samples, measure, per_s, tokens_per_s
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_settings, router_words
@@ -59,6 +60,7 @@ def run_simulation(
     slos: Sequence[str] = (),
     explain: Sequence[str] = (),
     regret: int = 0,
+    alone: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Replay `trace` on `cluster` under one policy.
@@ -70,6 +72,7 @@ def run_simulation(
     explain      ids of requests whose placing is shown, with what each other engine would have given them
     regret       requests drawn to compare their engine with the best one; each costs a copy of the cluster
                  and a part of the run per engine
+    alone        run every session in isolation, too, and compare: one run more
 
     The document has schema `agentctl/simulate/1`. Raises InputError (trace), ConfigError (cluster, policy),
     UsageError (SLO, replay, a request that is not there).
@@ -78,8 +81,9 @@ def run_simulation(
     chosen = policy_of(cluster, policy, params)
     workload = compile_workload(trace, replay=replay)
     return simulate_policy(
-        workload, cluster, chosen, objectives, concurrency, seed, progress, explain=explain, regret=regret
-    )
+        workload, cluster, chosen, objectives, concurrency, seed, progress,
+        explain=explain, regret=regret, alone=alone,
+    )  # fmt: skip
 
 
 def simulate_policy(
@@ -93,11 +97,13 @@ def simulate_policy(
     *,
     explain: Sequence[str] = (),
     regret: int = 0,
+    alone: bool = False,
 ) -> RunResult:
     """`run_simulation` of a compiled workload under a loaded policy."""
     return look_at_policy(
-        workload, cluster, chosen, objectives, concurrency, seed, progress, explain=explain, regret=regret
-    )[0]
+        workload, cluster, chosen, objectives, concurrency, seed, progress,
+        explain=explain, regret=regret, alone=alone,
+    )[0]  # fmt: skip
 
 
 def look_at_policy(
@@ -111,12 +117,15 @@ def look_at_policy(
     *,
     explain: Sequence[str] = (),
     regret: int = 0,
+    alone: bool = False,
 ) -> tuple[RunResult, Look]:
     """`simulate_policy`, and the run from inside."""
     explained = request_numbers(workload, explain)
     cluster, router = _settled(cluster, chosen)
     outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
     run = outcome.run()
+    if alone:
+        run = run._replace(isolated=isolated(workload, cluster))
     document: dict[str, Any] = {
         "schema": SIMULATE_SCHEMA,
         "agentctl_version": __version__,
@@ -150,6 +159,7 @@ def look_at_policy(
         *(explain_section(one, place) for place, one in enumerate(why["explain"], start=1)),
         *([regret_section(why["regret"])] if why["regret"] else []),
         latency(document, look),
+        *([isolated_section(document["metrics"])] if alone else []),
         balance(document, look),
         *([tier_section(document["tiers"])] if cluster.kv_tiers else []),
         course(document, run),

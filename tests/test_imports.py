@@ -64,6 +64,7 @@ LAYERS = (
         "validate_endpoint_sections",
         "calibrate_lps_sections",
         "conserve",
+        "isolated",
     },
     {"cli"},
 )

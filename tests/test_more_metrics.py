@@ -7,7 +7,7 @@ from oracles.comparison import QUIET, WEIGHTS, policy_of, weighted
 from oracles.random_clusters import cases, give_chains, make_case
 from oracles.reference_simulator import AFTER_END, BatchCoefficients, Limits, Request
 
-from agentctl.metrics import METRICS, Run, Samples, measure, sessions_in_flight
+from agentctl.metrics import METRICS, Isolated, Run, Samples, isolated_of, measure, sessions_in_flight
 from agentctl.sim.driver import simulate
 
 NAN = np.nan
@@ -59,6 +59,44 @@ def test_a_request_waits_until_it_is_first_admitted(run):
 def test_the_effective_token_is_the_first_of_the_last_finished_turn(run):
     np.testing.assert_array_equal(value("ttfet_s", run), [13.0, 11.0])
     np.testing.assert_array_equal(value("ttfet_every_turn_s", run), [2.0, 1.0, 13.0, 11.0, NAN])
+
+
+def test_a_sessions_first_and_last_turn_are_told_apart_from_its_requests(run):
+    # Session 0: 0 -> 2 -> 4 (3 tokens), then 10 -> 13 -> 14 (2 tokens), a third is rejected. Session 1: 5 ->
+    # 6 -> 7 (1 token), then 15 -> 16 -> 25 (4 tokens). Admitted at 1, 10.5; 5, 15.
+    assert value("ttft_first_turn_s", run).tolist() == [2.0, 1.0]
+    assert value("ttft_first_turn_unqueued_s", run).tolist() == [1.0, 1.0]
+    assert value("ttft_last_turn_s", run).tolist() == [3.0, 1.0]
+    assert value("ttft_last_turn_unqueued_s", run).tolist() == [2.5, 1.0]
+    assert value("tbt_last_turn_s", run).tolist() == [1.0, 3.0]
+
+
+def test_turns_of_a_session_without_a_finished_one_do_not_exist(run):
+    nothing = run._replace(done=np.array([False, True, False, False, False]))
+    np.testing.assert_array_equal(value("ttft_first_turn_s", nothing), [NAN, 1.0])
+    np.testing.assert_array_equal(value("ttft_last_turn_s", nothing), [NAN, 1.0])
+    np.testing.assert_array_equal(value("tbt_last_turn_s", nothing), [NAN, NAN])
+    np.testing.assert_array_equal(value("ttfet_s", nothing), [NAN, 1.0])
+
+
+def test_turns_are_in_order_of_arrival_and_of_those_at_one_instant_the_first_and_the_last_count(run):
+    swapped = run._replace(arrival_s=np.array([10.0, 5.0, 10.0, 5.0, 10.0]))
+    assert value("ttft_first_turn_s", swapped).tolist() == [-8.0, 1.0]
+    assert value("ttft_last_turn_s", swapped).tolist() == [3.0, 11.0]
+
+
+def test_times_are_compared_with_the_same_session_alone(run):
+    # TTFET 13 and 11 s, sessions 20 and 20 s, 1 and 3 s between tokens of the last turn.
+    assert measure(run)["ttfet_x_isolated"]["reason"] == "sessions were not run in isolation"
+    alone = run._replace(isolated=Isolated(np.array([2.0, 11.0]), np.array([5.0, NAN]), np.array([1.0, 0.5])))
+    assert value("ttfet_x_isolated", alone).tolist() == [6.5, 1.0]
+    assert value("ttfet_x_isolated_gmean", alone) == pytest.approx(6.5**0.5)
+    assert value("ttfet_x_isolated_above_5", alone) == 0.5
+    np.testing.assert_array_equal(value("session_x_isolated", alone), [4.0, NAN])
+    assert value("session_x_isolated_above_5", alone) == 0.0
+    assert value("tbt_last_turn_x_isolated", alone).tolist() == [1.0, 6.0]
+    own = isolated_of(run)
+    assert value("ttfet_x_isolated", run._replace(isolated=own)).tolist() == [1.0, 1.0]
 
 
 def test_a_turn_on_another_engine_than_the_one_before_has_migrated(run):

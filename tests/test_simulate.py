@@ -135,3 +135,21 @@ def test_the_document_says_what_the_router_knew_and_who_said_so(trace, cluster):
     own = router("vllm-router:kv_aware", metrics_interval_s=0.5)
     assert own["index"] == {"value": "precise", "origin": "policy"}
     assert own["metrics_interval_s"] == {"value": 0.5, "origin": "cluster"}
+
+
+def test_sessions_are_compared_with_themselves_alone(trace, cluster):
+    # a: 33 ms for 32 tokens and 4 ms more; seconds later 17 ms for 16 new tokens and 4 ms more. b arrives while
+    # nobody is there. c never fits.
+    result = run_simulation(trace, cluster.with_engines(1), alone=True)
+    metrics = result.document["metrics"]
+    assert metrics["ttfet_x_isolated"]["n"] == 2
+    assert metrics["ttfet_x_isolated"]["p99"] == pytest.approx(1.0)
+    assert metrics["ttfet_x_isolated_above_5"]["value"] == 0.0
+    assert metrics["ttft_last_turn_s"]["p50"] == pytest.approx(0.017)
+    assert any(section.name == "isolated" for section in result.sections)
+    # All at once: a's first turn waits for none, b shares a's batch.
+    crowd = run_simulation(trace, cluster.with_engines(1), replay="closed-loop", concurrency=3, alone=True)
+    assert crowd.document["metrics"]["ttfet_x_isolated"]["p99"] > 1.5
+    without = run_simulation(trace, cluster.with_engines(1))
+    assert without.document["metrics"]["ttfet_x_isolated"]["reason"]
+    assert not any(section.name == "isolated" for section in without.sections)

@@ -60,6 +60,10 @@ def simulate(
             min=0, metavar="N", help="Compare the engines of N requests, drawn, with the best; costs time."
         ),
     ] = 0,
+    isolated: Annotated[
+        bool,
+        typer.Option("--isolated", help="Compare every session with the same one alone; one run more."),
+    ] = False,
     seed: Seed = 0,
     force: Force = False,
 ) -> int:
@@ -75,8 +79,9 @@ def simulate(
     from agentctl.side_by_side import run_side_by_side
     from agentctl.simulate import run_simulation
 
-    if (len(policy) > 1 or vary) and (explain or regret):
-        raise UsageError("several runs", place="--explain, --regret", expected="one --policy, no --vary")
+    if (len(policy) > 1 or vary) and (explain or regret or isolated):
+        place = "--explain, --regret, --isolated"
+        raise UsageError("several runs", place=place, expected="one --policy, no --vary")
     check_reach(reach_hit, vary)
     check_free(output, force, mark=RESULT_FILE)
     chosen = [policy_and_params(text) for text in policy] or [(None, {})]
@@ -90,6 +95,7 @@ def simulate(
         else:
             name, params = chosen[0]
             result = run_simulation(
-                opened, simulated, policy=name, params=params, explain=explain, regret=regret, **how
-            )
+                opened, simulated, policy=name, params=params, explain=explain, regret=regret,
+                alone=isolated, **how,
+            )  # fmt: skip
     return finish(ctx, opened.name, result, output, force)

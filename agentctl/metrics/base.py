@@ -38,6 +38,14 @@ class Samples(NamedTuple):
         return float(self.time_s[1] - self.time_s[0]) if self.time_s.size > 1 else math.nan
 
 
+class Isolated(NamedTuple):
+    """What sessions take alone on one empty engine, arrays over sessions; NaN: nothing finished."""
+
+    ttfet_s: Floats
+    session_s: Floats
+    tbt_last_turn_s: Floats
+
+
 class Run(NamedTuple):
     """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.
 
@@ -47,8 +55,9 @@ class Run(NamedTuple):
                    without such a tier
     transfer_s     from the start of a request's loads to their end; None without tiers
 
-    Three cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier
-    request of the same session had, `copies` is on how many engines a block of content was, on average.
+    Four cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier request of the
+    same session had, `copies` is on how many engines a block of content was, on average, `isolated` is what
+    sessions take alone.
     """
 
     n_engines: int
@@ -72,6 +81,7 @@ class Run(NamedTuple):
     host_tokens: Counts | None = None
     global_tokens: Counts | None = None
     transfer_s: Floats | None = None
+    isolated: Isolated | None = None
 
 
 class Unknown(NamedTuple):

@@ -33,12 +33,8 @@ def ttfet_s(run: Run) -> Floats:
     """Time to first effective token: first token of the session's last finished turn (the last to arrive)
     minus the session's first arrival. ConServe's definition."""
     start, _ = session_spans(run)
-    turns = _turns(run)
-    is_last = np.append(run.session[turns][1:] != run.session[turns][:-1], True)[: turns.size]
-    last = turns[is_last]
-    result = np.full(run.n_sessions, np.nan)
-    result[run.session[last]] = run.first_token_s[last] - start[run.session[last]]
-    return result
+    last = last_turns(run)
+    return np.where(last >= 0, run.first_token_s[last] - start, np.nan)
 
 
 @metric("s", "lower", "request")
@@ -106,6 +102,30 @@ def sessions_in_flight(run: Run) -> tuple[Floats, Counts]:
     steps = np.zeros(times.size, dtype=np.int64)
     np.add.at(steps, change, np.repeat([1, -1], known.sum()))
     return times, np.cumsum(steps)
+
+
+def first_turns(run: Run) -> Counts:
+    """The finished request of every session that arrived first, of several the first; -1: none."""
+    done = np.flatnonzero(run.done)
+    arrival, session = run.arrival_s[done], run.session[done]
+    first = np.full(run.n_sessions, np.inf)
+    np.minimum.at(first, session, arrival)
+    found = np.flatnonzero(arrival == first[session])[::-1]  # the last one written stays
+    result = np.full(run.n_sessions, -1)
+    result[session[found]] = done[found]
+    return result
+
+
+def last_turns(run: Run) -> Counts:
+    """The finished request of every session that arrived last, of several the last; -1: none."""
+    done = np.flatnonzero(run.done)
+    arrival, session = run.arrival_s[done], run.session[done]
+    last = np.full(run.n_sessions, -np.inf)
+    np.maximum.at(last, session, arrival)
+    found = np.flatnonzero(arrival == last[session])
+    result = np.full(run.n_sessions, -1)
+    result[session[found]] = done[found]
+    return result
 
 
 def _turns(run: Run) -> Counts:

@@ -54,7 +54,7 @@ def same(results, state) -> None:
         assert [getattr(result, name) for result in results] == getattr(state, key).tolist(), name
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     talks(), st.sampled_from(list(POLICIES)), st.sampled_from(list(KV)), st.integers(1, 3),
     st.sampled_from([40, 500, 2944]), st.floats(1.0, 3.0), st.sampled_from([0, 25_000]), st.floats(0.1, 1.0),
