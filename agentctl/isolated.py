@@ -106,8 +106,8 @@ def isolated_section(metrics: dict[str, Any]) -> Section:
     if found["n"]:
         sentence = (
             f"The first token of a session's last turn comes {found['p50']:.3g} times as late as for the "
-            f"session alone (median; p95 {found['p95']:.3g} times); {percent(above)} of the sessions are above "
-            "5 times, ConServe's objective."
+            f"session alone (median; p95 {found['p95']:.3g} times); {percent(above)} of the sessions are "
+            "above 5 times, ConServe's objective."
         )
     head = (("times alone", ""), ("sessions", "count"), ("geometric mean", ""), ("p50", ""), ("p95", ""),
             ("above 5", "ratio"))  # fmt: skip

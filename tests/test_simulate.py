@@ -138,8 +138,8 @@ def test_the_document_says_what_the_router_knew_and_who_said_so(trace, cluster):
 
 
 def test_sessions_are_compared_with_themselves_alone(trace, cluster):
-    # a: 33 ms for 32 tokens and 4 ms more; seconds later 17 ms for 16 new tokens and 4 ms more. b arrives while
-    # nobody is there. c never fits.
+    # a: 33 ms for 32 tokens and 4 ms more; seconds later 17 ms for 16 new tokens and 4 ms more. b arrives
+    # while nobody is there. c never fits.
     result = run_simulation(trace, cluster.with_engines(1), alone=True)
     metrics = result.document["metrics"]
     assert metrics["ttfet_x_isolated"]["n"] == 2
