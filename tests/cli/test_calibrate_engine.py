@@ -14,7 +14,7 @@ from agentctl.profile import load_profile
 
 TESTS = Path(__file__).parents[1]
 STAND_IN = """
-import sys
+import os, sys
 from oracles import fake_vllm
 sys.modules.update(fake_vllm.modules())
 truth = {"b0": 0.001, "b_prefill": 1e-5, "b_decode": 2e-5, "b_context": 1e-7, "b_attention": 1e-9}
@@ -24,7 +24,12 @@ from agentctl.inprocess import clocks, vllm_engine
 busy = lambda: fake_vllm.LLMEngine.started[-1].core.busy
 vllm_engine.time = SimpleNamespace(time=lambda: 1.8e9 + busy(), perf_counter=busy)
 clocks.CpuClock.mark = staticmethod(busy)
-print("words of a library on stdout")
+start = fake_vllm.LLMEngine.from_engine_args
+def talkative(arguments):
+    print("words of a library")
+    os.write(1, b"and of one in C")
+    return start(arguments)
+fake_vllm.LLMEngine.from_engine_args = talkative
 from agentctl.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -59,7 +64,8 @@ def test_a_measurement_ends_in_a_profile_and_the_second_run_starts_no_engine(bes
     )
     first = beside_vllm(*command, "-o", "p.toml", "--json")
     assert first.returncode == 0, first.stderr
-    told = json.loads(first.stdout.split("\n", 1)[1])  # after the stand-in's own line
+    told = json.loads(first.stdout)
+    assert "words of a library" in first.stderr and "and of one in C" in first.stderr
     assert (told["schema"], told["source"]) == ("agentctl/calibrate/1", "engine")
     assert told["engine"]["limits"]["kv_blocks"] == 200
     profile = load_profile(tmp_path / "p.toml")

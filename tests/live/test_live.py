@@ -23,6 +23,7 @@ pytestmark = pytest.mark.live
 
 LIMITS = {"max_num_batched_tokens": 1024, "max_num_seqs": 64, "dtype": "float32"}
 ENGINE_SECONDS = 100
+DENSE_SECONDS = 40
 PROBES = 3
 COMPARED = ("b_prefill", "b_context", "b_attention")
 
@@ -53,6 +54,19 @@ def test_an_engine_in_process_is_calibrated_and_an_interrupted_run_goes_on(
     )  # fmt: skip
     bars.append(bar)
     assert bar.is_met
+
+
+def test_dense_layers_alone_cost_about_what_they_do_in_the_engine(agentctl, engine_command, hf_model, bars):
+    inside = document(agentctl(*engine_command, starts_engine=True))  # complete: it is only fitted again
+    found = document(agentctl(
+        "calibrate", "engine", "--backend", "torch", "--model", hf_model, "--prior", "engine.toml",
+        "--engine-arg", "dtype=float32", "--budget", DENSE_SECONDS, "--measured", "dense.jsonl",
+        "-o", "dense.toml", starts_engine=True,
+    ))  # fmt: skip
+    assert found["coefficients"]["b_attention"]["status"] == "prior"
+    for name in ("b_prefill", "b_decode"):
+        here, there = (one["coefficients"][name]["value"] for one in (found, inside))
+        bars.append(Bar(f"--backend torch, {name} against the engine's", abs(here / there - 1), None))
 
 
 def interrupted(command, folder: Path) -> str:
