@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,14 @@ from agentctl.endpoint.failures import failure
 from agentctl.endpoint.prompts import Prompts
 from agentctl.endpoint.replayed import NOT_SENT, Replayed
 from agentctl.endpoint.rows import BUSY
-from agentctl.endpoint.server import check_quiet
+from agentctl.endpoint.server import check_quiet, quiet_load
 from agentctl.endpoint.slice import Contents, Slice
 from agentctl.workload import AFTER_END, AFTER_START
 
 MOST_FAILED = 5  # requests one after the other, and the run stops
 GRACE_S = 60.0  # for answers under way when the time is up
 WATCH_S = 1.0  # between looks at who else is there
+LAG_S = 3.0  # an engine tells its load by batches: one of ours that has ended may be counted so long
 PREPARE_S = 0.2  # before it is due a prompt is made
 WARM_UP = ((512, 1), (200, 8))  # tokens of prompt and output
 Progress = Callable[[float, str], None]
@@ -65,7 +67,7 @@ async def replay(
 async def check_quiet_again(run: _Run) -> None:
     """Who is there when all of ours have ended was there before."""
     begin = now()
-    others = await run.others()
+    others = await quiet_load(run.client, LAG_S / 3) if run.load_known else 0.0
     if others:
         run.rows.disturb(run.looked - run.origin, begin - run.origin, others, 0.0)
 
@@ -85,7 +87,8 @@ class _Run:
         self.ended = [asyncio.Event() for _ in range(n)]
         self.sent_at, self.ended_at = [0.0] * n, [0.0] * n
         self.next_slot = 0.0
-        self.failed = self.in_flight = self.most_in_flight = self.n_ended = 0
+        self.failed = self.in_flight = self.n_ended = 0
+        self.lately: deque[tuple[float, int]] = deque([(now(), 0)])  # requests under way, since when
         self.broken: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.load_known = False
         self.origin = self.looked = now()
@@ -161,14 +164,19 @@ class _Run:
         return slot
 
     async def send(self, r: int, body: bytes, output: int, answer: Answer) -> None:
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.count(1)
         self.sent_at[r] = now()
         self.started[r].set()
         try:
             await self.client.complete(body, output, answer)
         finally:
-            self.in_flight -= 1
+            self.count(-1)
+
+    def count(self, more: int) -> None:
+        self.in_flight += more
+        self.lately.append((now(), self.in_flight))
+        while len(self.lately) > 1 and self.lately[1][0] < now() - LAG_S:
+            self.lately.popleft()
 
     def judge(self, answer: Answer) -> None:
         """Going on makes no sense where one after the other fails."""
@@ -193,17 +201,11 @@ class _Run:
             self.looked = now()
 
     async def others(self) -> float:
-        """Requests there that are not ours; one of ours that just ended may still be counted."""
-        others = 0.0
-        for _ in range(3):
-            self.most_in_flight = self.in_flight
-            load = await self.client.load()
-            self.load_known |= load is not None
-            others = max(0.0, (load or 0.0) - self.most_in_flight)
-            if not others:
-                break
-            await asyncio.sleep(0.1)
-        return others
+        """Requests there beyond what ours were at any moment lately."""
+        load = await self.client.load()
+        self.load_known |= load is not None
+        self.count(0)
+        return max(0.0, (load or 0.0) - max(n for _, n in self.lately))
 
 
 def facts_of(part: Slice) -> dict[str, Any]:
