@@ -40,7 +40,8 @@ def power_of(pool: Pool) -> PowerModel | str:
     elif known:
         model = published(known, _weights_s(profile, gpu), profile.tensor_parallel)
     else:
-        model = f"nothing is published of what a {profile.gpu or 'GPU that the profile does not name'} draws"
+        of = f"a {profile.gpu}" if profile.gpu else "a GPU without a name"
+        model = f"the profile has no power table, and nothing is published of what {of} draws"
     cap_w = None if gpu and pool.power_cap_w and pool.power_cap_w >= gpu.tdp_w else pool.power_cap_w
     lock = _lock(pool, known)
     if isinstance(model, str):

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Unit = Literal["", "s", "tokens", "blocks", "ratio", "count", "per_s", "per_min", "tokens_per_s"]
+Unit = Literal[
+    "", "s", "tokens", "blocks", "ratio", "count", "per_s", "per_min", "tokens_per_s", "j", "w",
+    "tokens_per_j",
+]  # fmt: skip
 Value = float | int | str | bool | None
 
 

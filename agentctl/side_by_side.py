@@ -136,10 +136,16 @@ def _part_of(progress: Progress | None, done: int, n: int) -> Progress | None:
 def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """A column for every key that is varied."""
     keys = tuple(runs[0]["settings"])
+    energies: tuple[tuple[str, str, str], ...] = (
+        ("tokens, cached too", "tokens_per_j", "tokens_per_j"), ("a session", "j", "energy_per_session_j"),
+    )  # fmt: skip
+    if any(run["energy"]["tokens_per_j"] is None for run in runs):
+        energies = ()
     columns = (
         ("policy", ""), *((key.replace("_", " ").replace(".", " "), "") for key in keys),
         ("TTFT p50", "s"), ("TTFT p95", "s"), ("TPOT p95", "s"), ("session p50", "s"), ("hit", "ratio"),
         ("within SLO", "ratio"), ("prefill, busiest over mean", "ratio"),
+        *((label, unit) for label, unit, _ in energies),
     )  # fmt: skip
     rows: list[tuple[Value, ...]] = []
     for run in runs:
@@ -150,6 +156,7 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 metrics["ttft_s"]["p50"], metrics["ttft_s"]["p95"], metrics["tpot_s"]["p95"],
                 metrics["session_s"]["p50"], metrics["hit_ratio"]["value"], metrics["within_slo"]["value"],
                 metrics["imbalance_prefill"]["value"],
+                *(metrics[name]["value"] for _, _, name in energies),
             )
         )  # fmt: skip
     return Table(columns, tuple(rows))  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from agentctl import __version__
 from agentctl.analyzers.words import count, percent, seconds
 from agentctl.cluster import load_cluster
 from agentctl.distinct import distinct
+from agentctl.energy_use import energy_facts, energy_section, power_words
 from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.files import canonical_json
 from agentctl.hot_spots import hot_spots, hot_spots_section
@@ -146,6 +147,7 @@ def look_at_policy(
         "samples": _sample_facts(run.samples),
         "engines": _engine_facts(run),
         "tiers": tier_facts(cluster, outcome.tiers, run),
+        "energy": energy_facts(cluster, outcome, run),
     }
     ran = (outcome, cluster, chosen, seed, concurrency)
     why: dict[str, Any] = {
@@ -162,6 +164,7 @@ def look_at_policy(
         *([isolated_section(document["metrics"])] if alone else []),
         balance(document, look),
         *([tier_section(document["tiers"])] if cluster.kv_tiers else []),
+        *([energy_section(document["energy"])] if outcome.energy else []),
         course(document, run),
         replace(hot_spots_section(why["hot_spots"]), figures=(hot_figure([look]),) if run.done.any() else ()),
         _assumed(workload, cluster),
@@ -213,6 +216,8 @@ def cluster_facts(cluster: Cluster) -> dict[str, Any]:
                 **facts,
                 **{key: getattr(pool, key) for key in limits},
                 "gpu": profile.gpu,
+                "power_cap_w": pool.power_cap_w,
+                "sm_clock_mhz": pool.sm_clock_mhz,
                 "batch_time": batch_time,
                 "source": source,
                 "calibration_digest": calibration_digest(profile),
@@ -260,6 +265,7 @@ def assumptions(workload: Workload, cluster: Cluster, router: str) -> tuple[str,
         )
         if "kv_blocks" in profile.provenance:
             said.append(f"KV blocks: {profile.provenance['kv_blocks']}")
+    said += power_words(cluster)
     gateways = count(cluster.router.gateways, "gateway")
     said.append(f"{router}; {gateways}; {tier_words(cluster)}")
     said += [

@@ -45,8 +45,8 @@ def recommend(
         str,
         typer.Option(
             metavar="O,...",
-            help="What is best: peak-load, peak-tps, goodput, gpus, ttfet, cost or tokens-per-joule; "
-            "several: the Pareto set.",
+            help="What is best: peak-load, peak-tps, goodput, gpus, ttfet, cost, tokens-per-joule or "
+            "session-energy; several: the Pareto set.",
         ),
     ] = "peak-load",
     current: Annotated[

@@ -87,7 +87,8 @@ def readme(handed: Handover, new: Written, today: Written | None, refused: str |
 def _apply(handed: Handover, new: Written) -> Iterator[str]:
     yield "## Apply"
     yield ""
-    steps = [
+    steps = [*_limits_of_power(handed.deployment.cluster)]
+    steps += [
         f"start {pool.engines} engines of pool {_code(pool.name)} with `{folder}/start.sh` "
         f"({engine.engine} {engine.version})"
         for folder, engine, pool in _engine_folders(new.engines, handed.deployment.cluster)
@@ -110,6 +111,16 @@ def _apply(handed: Handover, new: Written) -> Iterator[str]:
         yield "It also has to be so that:"
         yield ""
         yield from _bullets(map(_text, needs))
+
+
+def _limits_of_power(cluster: Cluster) -> Iterator[str]:
+    """What an engine's own flags cannot say."""
+    for pool in cluster.pools:
+        told = f"on every GPU of pool {_code(pool.name)} run"
+        if pool.power_cap_w is not None:
+            yield f"{told} {_code(f'nvidia-smi -pl {pool.power_cap_w:.0f}')} (power cap)"
+        if pool.sm_clock_mhz is not None:
+            yield f"{told} {_code(f'nvidia-smi -lgc {pool.sm_clock_mhz:.0f}')} (clock lock)"
 
 
 def _engine_folders(engines: Sequence[EngineArgs], cluster: Cluster) -> Iterator[tuple[str, EngineArgs, Any]]:

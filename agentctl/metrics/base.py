@@ -46,6 +46,13 @@ class Isolated(NamedTuple):
     tbt_last_turn_s: Floats
 
 
+class Draws(NamedTuple):
+    """What all engines of a run draw; NaN where that of any is unknown."""
+
+    idle_w: float  # all the time
+    busy_j: float  # above that, in their steps
+
+
 class Run(NamedTuple):
     """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.
 
@@ -54,6 +61,7 @@ class Run(NamedTuple):
     host_tokens    of these, in tiers of the engine alone; global_tokens: in tiers of the whole cluster; None
                    without such a tier
     transfer_s     from the start of a request's loads to their end; None without tiers
+    energy_j       above idle, NaN where its engine's power is unknown; None: of all engines, as `draws`
 
     Four cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier request of the
     same session had, `copies` is on how many engines a block of content was, on average, `isolated` is what
@@ -82,6 +90,8 @@ class Run(NamedTuple):
     global_tokens: Counts | None = None
     transfer_s: Floats | None = None
     isolated: Isolated | None = None
+    energy_j: Floats | None = None
+    draws: Draws | None = None
 
 
 class Unknown(NamedTuple):
@@ -143,6 +153,12 @@ def nearest_rank(n: int, percent: float) -> int:
     """Rank, from 1, of the percentile: the least k with k/n >= percent/100."""
     # percent * n may come out a hair above the whole number that it is.
     return min(n, max(1, math.ceil(percent * n / 100 - 1e-9 * n)))
+
+
+def measure_of(name: str, run: Run) -> float | None:
+    """One metric of a whole run; None where it is unknown."""
+    value = METRICS[name].compute(run)
+    return None if isinstance(value, Unknown) else value
 
 
 def measure(run: Run) -> dict[str, dict[str, Any]]:

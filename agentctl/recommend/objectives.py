@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentctl.errors import UsageError
+from agentctl.pool_power import HINT, power_of
 from agentctl.recommend.search import Candidate, Ladder, Measured
 from agentctl.recommend.statistics import Peak
 from agentctl.toml import suggestion
@@ -91,10 +92,20 @@ def _no_price(candidate: Candidate) -> str | None:
     return "no price is known: price_per_hour of [[pool]] says what an engine costs"
 
 
+def _tokens_per_joule(candidate: Candidate, peak: Peak, at: At, ladder: Ladder) -> float | None:
+    one = at.get(0)
+    return one.tokens_per_s / one.watts if one and one.watts and one.tokens_per_s is not None else None
+
+
+def _session_energy(candidate: Candidate, peak: Peak, at: At, ladder: Ladder) -> float | None:
+    return at[0].session_j if 0 in at else None
+
+
 def _no_energy(candidate: Candidate) -> str | None:
-    if not all(pool.profile.power for pool in candidate.cluster.pools):
-        return "the profile has no power table: agentctl calibrate lps --power writes one"
-    return "energy is not simulated yet"
+    for pool in candidate.cluster.pools:
+        if isinstance(why := power_of(pool), str):
+            return f"{why}: {HINT}"
+    return None
 
 
 OBJECTIVES = {
@@ -127,7 +138,11 @@ OBJECTIVES = {
         Objective(
             "tokens-per-joule", "output tokens within all SLOs over the energy of all engines", TRACE,
             "output tokens of requests within all SLOs", "tokens_per_joule", "higher",
-            lambda candidate, peak, at, ladder: None, _no_energy,
+            _tokens_per_joule, _no_energy,
+        ),
+        Objective(
+            "session-energy", "the energy of all engines, idle power included, over the sessions that start",
+            TRACE, "sessions that start", "j", "lower", _session_energy, _no_energy,
         ),
     )
 }  # fmt: skip

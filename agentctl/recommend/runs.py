@@ -136,7 +136,8 @@ def candidate_digest(candidate: Candidate) -> str:
     policy, cluster = candidate.policy, asdict(candidate.cluster)
     for pool in cluster["pools"]:  # neither name nor origin of a profile changes a run
         pool["profile"] = {
-            k: pool["profile"][k] for k in ("batch_time", "tensor_parallel", "fit", "kv_bytes_per_token")
+            k: pool["profile"][k]
+            for k in ("batch_time", "tensor_parallel", "fit", "kv_bytes_per_token", "gpu", "power")
         }
     source = file_and_function(policy.name)[0] if is_user_policy(policy.name) else None
     own = _hash_of([Path(source)]) if source else None
@@ -148,8 +149,8 @@ def _code() -> str:
     """Of the code that makes a run: an update makes everything unknown."""
     package = _folder(agentctl)
     files = [file for name in CODE for file in sorted((package / name).glob("*.py"))]
-    files += sorted((package / "policies").glob("*.toml"))
-    return _hash_of([package / "slo.py", *files])
+    files += [f for name in ("policies", "estimators") for f in sorted((package / name).glob("*.toml"))]
+    return _hash_of([package / "slo.py", package / "pool_power.py", *files])
 
 
 def _folder(module: ModuleType) -> Path:

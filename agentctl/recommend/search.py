@@ -12,6 +12,7 @@ from agentctl.cluster import Cluster
 from agentctl.metrics import (
     Run,
     hit_ratio,
+    idle_w,
     imbalance_prefill,
     in_system,
     session_starts_s,
@@ -93,6 +94,8 @@ class Measured(NamedTuple):
     imbalance_prefill: float | None
     tokens_per_s: float | None  # output tokens of requests within all objectives
     requests_per_s: float | None  # requests within all objectives
+    watts: float | None  # of all engines: above idle what these sessions drew, and idle power
+    session_j: float | None  # these watts, over the rate at which sessions start
     in_system_third: float | None  # mean requests in the system, third quarter of the session starts
     in_system_fourth: float | None
     requests: int
@@ -104,6 +107,7 @@ def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
     within = requests_within_all(slos, warm)
     window_s = window_of_starts_s(run)
     ttft, tpot = summary(ttft_s(warm)), summary(tpot_s(warm))
+    watts = _watts(warm, window_s)
     return Measured(
         score=score_all(slos, warm),
         attained=float(within.mean()) if within.size else None,
@@ -115,11 +119,21 @@ def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
         imbalance_prefill=imbalance_prefill(warm),
         tokens_per_s=float(warm.output_tokens[within].sum()) / window_s if window_s else None,
         requests_per_s=float(within.sum()) / window_s if window_s else None,
+        watts=watts,
+        session_j=watts * window_s / warm.n_sessions if watts is not None and window_s else None,
         in_system_third=in_system(run, 0.5, 0.75),
         in_system_fourth=in_system(run, 0.75, 1.0),
         requests=int(run.done.size),
         rejected=int((~run.done).sum()),
     )
+
+
+def _watts(warm: Run, window_s: float | None) -> float | None:
+    """Mean power; None where it is not known of every engine, and where no rate is."""
+    idle = idle_w(warm)
+    if idle is None or warm.energy_j is None or not window_s:
+        return None
+    return idle + float(warm.energy_j[warm.done].sum()) / window_s
 
 
 def after_warm_up(run: Run) -> Run:

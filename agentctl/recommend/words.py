@@ -73,6 +73,8 @@ VALUES = {
     "peak-tps": "{} output tokens a second within the objectives at its peak",
     "goodput": "{} requests a second within the objectives at the trace's load",
     "ttfet": "a mean time to the first token of the last turn of {} s at the trace's load",
+    "tokens-per-joule": "{} output tokens a joule within the objectives at the trace's load",
+    "session-energy": "{} J a session at the trace's load",
     "cost": "{} per million output tokens within the objectives at the trace's load",
 }
 

@@ -21,6 +21,9 @@ NAMES: dict[str, str] = {
     "per_s": "/s",
     "per_min": "/min",
     "tokens_per_s": "tok/s",
+    "j": "J",
+    "w": "W",
+    "tokens_per_j": "tok/J",
 }
 
 
@@ -101,10 +104,10 @@ def _duration(largest: float, label: str) -> tuple[float, int, str]:
 
 
 def _thousands(largest: float, unit: Unit) -> tuple[str, float]:
-    if unit not in ("tokens", "blocks", "tokens_per_s"):
+    if unit not in ("tokens", "blocks", "tokens_per_s", "j"):
         return "", 1.0
     for limit, prefix, factor in ((1e9, "G", 1e-9), (1e6, "M", 1e-6), (1e4, "k", 1e-3)):
-        if largest >= limit and (unit == "tokens_per_s" or limit > 1e4):
+        if largest >= limit and (unit in ("tokens_per_s", "j") or limit > 1e4):
             return prefix, factor
     return "", 1.0
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from agentctl.metrics import Run, Samples
+from agentctl.metrics import Draws, Run, Samples
 from agentctl.workload import Workload
 
 F64 = NDArray[np.float64]
@@ -142,7 +142,14 @@ class Outcome:
             host_tokens=self.hit_host_tokens,
             global_tokens=self.hit_global_tokens,
             transfer_s=self.transfer_s,
+            energy_j=self.energy_j,
+            draws=self._draws(),
         )
+
+    def _draws(self) -> Draws | None:
+        if not self.energy:
+            return None
+        return Draws(sum(one.idle_w for one in self.energy), sum(one.busy_j for one in self.energy))
 
     def table(self) -> pa.Table:
         """outcome.parquet: one row per request in workload order; null where it does not apply."""

@@ -296,3 +296,14 @@ def test_as_many_periods_as_planned_see_the_effect_four_times_in_five():
 
 def _per_arm(effect, stretch):
     return _number_of_periods(effect, stretch)[0]
+
+
+def test_caps_and_clocks_are_steps_of_their_own_since_no_engine_flag_sets_them():
+    pool = replace(
+        cluster_of(load_profile("h200-qwen3-8b"), 2).pools[0], power_cap_w=500.0, sm_clock_mhz=1200.0
+    )
+    told = texts(handed(cluster=replace(CLUSTER, pools=(pool,)), before=None, today=None))
+    apply = told["README.md"].split("## Apply")[1]
+    assert apply.index("nvidia-smi -pl 500") < apply.index("nvidia-smi -lgc 1200") < apply.index("start.sh")
+    again = tomllib.loads(told["simulated/cluster.toml"])["pool"][0]
+    assert (again["power_cap_w"], again["sm_clock_mhz"]) == (500.0, 1200.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agentctl.cluster import cluster_of
-from agentctl.metrics import Run
+from agentctl.metrics import Draws, Run
 from agentctl.policies.base import load_policy
 from agentctl.profile import load_profile
 from agentctl.recommend.decision import decide
@@ -369,3 +369,48 @@ def test_peak_tokens_are_read_between_the_rungs_around_the_peak():
     value = objectives_in("peak-tps")[0].value
     assert value(candidate("smetric"), Peak(LADDER.load(1) ** 0.5), at, LADDER) == pytest.approx(115.0)
     assert value(candidate("smetric"), Peak(LADDER.load(3), "above"), at, LADDER) == 130.0
+
+
+def on_h200(name, watts, noise, **keys):
+    cluster = cluster_of(load_profile("h200-qwen3-8b"), 4)
+    pools = (dataclasses.replace(cluster.pools[0], **keys),)
+    policy = Candidate(
+        name, load_policy(name), dataclasses.replace(cluster, pools=pools), tuple(keys.items())
+    )
+    at = [{0: HOLDS._replace(tokens_per_s=2000.0, watts=watts * n, session_j=watts * n / 2)} for n in noise]
+    return Found(policy, at[0], Peak(2.0, ""), [Peak(2.0, "") for _ in noise], at)
+
+
+def test_energy_is_compared_where_the_power_is_known():
+    """2,000 tokens/s at 1,000 W are 2 tokens/J; with locked clocks the same tokens take 800 W."""
+    noise = [1.0 + 0.01 * n for n in range(12)]
+    founds = [
+        on_h200("round-robin", 1000.0, noise),
+        on_h200("round-robin", 800.0, noise, sm_clock_mhz=1000.0),
+    ]
+    for name, value, sign in (("tokens-per-joule", 2.5, 1), ("session-energy", 400.0, -1)):
+        rows = decide(founds, "round-robin", objectives_in(name), ladder=LADDER).rows
+        locked = next(row for row in rows if row.candidate.settings)
+        scored = locked.scores[name]
+        assert scored.value.value == pytest.approx(value)
+        assert (scored.verdict, scored.why_not) == ("BETTER", None)
+        assert sign * scored.difference.value > 0
+
+
+def test_what_a_session_draws_is_what_its_requests_drew_and_its_share_of_idle_power():
+    """A session every 10 s for 1,000 s, the first 10 warm up; each draws 50 J above idle, engines 480 W."""
+    n = 101
+    start, none = np.linspace(0, 1000, n), np.zeros(n, dtype=np.int64)
+    run = Run(
+        n_engines=4, n_sessions=n, done=np.ones(n, dtype=bool), session=np.arange(n, dtype=np.int32),
+        engine=none, arrival_s=start, first_token_s=start + 0.1, finish_s=start + 0.2,
+        prompt_tokens=np.full(n, 100), output_tokens=np.full(n, 10), cached_tokens=none,
+        computed_prefill_tokens=np.full(n, 100), scheduled_s=start, itl_max_s=np.full(n, 0.01),
+        preemptions=none, energy_j=np.full(n, 50.0), draws=Draws(480.0, 50.0 * n),
+    )  # fmt: skip
+    one = measured(run, parse_slos(("ttft < 1s @ 95%",)))
+    n_warm, window = 91, 900.0
+    assert one.watts == pytest.approx(480 + 50 * n_warm / window)
+    assert one.session_j == pytest.approx(one.watts * window / n_warm)
+    unknown = measured(run._replace(energy_j=None, draws=None), parse_slos(("ttft < 1s @ 95%",)))
+    assert unknown.watts is None and unknown.session_j is None

@@ -19,6 +19,7 @@ SPREAD = 0.4  # of the gap between two sizes, which the points at a size take
 Point = tuple[Row, float, Range]
 SHOWN: dict[str, Unit] = {
     "per_min": "per_min", "tokens_per_s": "tokens_per_s", "per_s": "per_s", "s": "s", "count": "count",
+    "tokens_per_joule": "tokens_per_j", "j": "j",
 }  # fmt: skip
 
 

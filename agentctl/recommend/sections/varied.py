@@ -15,6 +15,7 @@ DRAWN = ("calibration", "ties")  # families of draws: as a range
 UNITS = {
     "per_min": "session starts per minute", "tokens_per_s": "tokens/s", "per_s": "requests/s", "s": "s",
     "count": "GPUs", "price": "price of a million tokens", "tokens_per_joule": "tokens/J",
+    "j": "J a session",
 }  # fmt: skip
 
 

@@ -1,0 +1,140 @@
+"""Energy of a simulated run: what each pool drew in which phase, what it served for it, and who says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agentctl.analyzers.words import percent
+from agentctl.cluster import Cluster, Pool
+from agentctl.metrics import Run, measure_of, span_s
+from agentctl.pool_power import power_of
+from agentctl.present import Section, Table, Value
+from agentctl.sim.outcome import EngineEnergy, Outcome
+
+PHASES = ("prefill", "decode", "mixed")
+OF_RUN = (
+    "total_energy_j", "idle_energy_ratio", "energy_per_session_j", "tokens_per_j", "computed_tokens_per_j",
+    "output_tokens_per_j",
+)  # fmt: skip
+SAID = {"measured": "measured", "literature": "literature", "fitted": "fitted to published figures"}
+
+
+def energy_facts(cluster: Cluster, outcome: Outcome, run: Run) -> dict[str, Any]:
+    """The whole run's, and one entry per pool; null with its reason where nobody knows."""
+    span = span_s(run)
+    pools = [_pool(pool, p, outcome, run, span) for p, pool in enumerate(cluster.pools)]
+    return {
+        **{name: measure_of(name, run) for name in OF_RUN},
+        "mean_w": _over(measure_of("total_energy_j", run), span),
+        "span_s": span,
+        "pools": pools,
+    }
+
+
+def _pool(pool: Pool, p: int, outcome: Outcome, run: Run, span: float | None) -> dict[str, Any]:
+    model = power_of(pool)
+    facts: dict[str, Any] = {
+        "name": pool.name,
+        "gpu": pool.profile.gpu,
+        "power_cap_w": pool.power_cap_w,
+        "sm_clock_mhz": pool.sm_clock_mhz,
+        "source": None,
+        "clock_source": None,
+        "statement": None,
+    }
+    if isinstance(model, str):
+        return {**facts, "reason": model}
+    facts |= {"source": model.source, "clock_source": model.clock_source, "statement": model.statement}
+    engines = [one for e, one in enumerate(outcome.energy) if outcome.pool_of_engine[e] == p]
+    idle_j = None if span is None else sum(one.idle_w for one in engines) * span
+    busy_j = _known(sum(one.busy_j for one in engines))
+    total = None if idle_j is None or busy_j is None else idle_j + busy_j
+    here = run.done & (outcome.pool_of_engine[run.engine] == p)
+    prompt, found, output = (
+        int(of[here].sum()) for of in (run.prompt_tokens, run.cached_tokens, run.output_tokens)
+    )
+    return {
+        **facts,
+        "idle_w": engines[0].idle_w,
+        "energy_j": total,
+        "idle_j": idle_j,
+        **{f"{phase}_j": _known(sum(getattr(one, f"{phase}_j") for one in engines)) for phase in PHASES},
+        **{f"{phase}_w": _watts(engines, phase) for phase in PHASES},
+        "slowed_s": sum(one.slowed_s for one in engines),
+        "mean_w": _over(total, span),
+        "energy_per_session_j": _over(total, float(np.unique(run.session[here]).size)),
+        "tokens_per_j": _over(prompt + output, total),
+        "computed_tokens_per_j": _over(prompt - found + output, total),
+        "output_tokens_per_j": _over(output, total),
+    }
+
+
+def _watts(engines: Sequence[EngineEnergy], phase: str) -> float | None:
+    """Mean power of an engine of the pool in steps of this phase, idle included."""
+    joules, seconds = (sum(getattr(one, f"{phase}_{unit}") for one in engines) for unit in ("j", "s"))
+    return _known(engines[0].idle_w + joules / seconds) if seconds > 0 else None
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _over(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def energy_section(energy: dict[str, Any]) -> Section:
+    pools = energy["pools"]
+    known = [pool for pool in pools if "reason" not in pool]
+    sources = sorted({_authority(pool) for pool in known})
+    sentence = "What all engines drew is not known."
+    if energy["tokens_per_j"] is not None:
+        sentence = (
+            f"{energy['tokens_per_j']:,.3g} tokens a joule with cached tokens, "
+            f"{energy['computed_tokens_per_j']:,.3g} without; {energy['energy_per_session_j']:,.0f} J a "
+            f"session; {percent(energy['idle_energy_ratio'])} of the energy is idle power."
+        )
+    sentence += f" Watts: {'; '.join(sources)}."
+    head = (
+        ("pool", ""), ("energy", "j"), ("mean", "w"), ("idle", "w"), ("prefill", "w"), ("decode", "w"),
+        ("mixed", "w"), ("a session", "j"), ("with cached", "tokens_per_j"), ("without", "tokens_per_j"),
+    )  # fmt: skip
+    keys = (
+        "name", "energy_j", "mean_w", "idle_w", "prefill_w", "decode_w", "mixed_w", "energy_per_session_j",
+        "tokens_per_j", "computed_tokens_per_j",
+    )  # fmt: skip
+    rows: tuple[tuple[Value, ...], ...] = tuple(tuple(pool.get(key) for key in keys) for pool in pools)
+    warnings = tuple(f"pool {pool['name']}: {pool['reason']}" for pool in pools if "reason" in pool)
+    return Section("energy", "Energy", sentence, tables=(Table(head, rows),), warnings=warnings)  # type: ignore[arg-type]
+
+
+def _authority(pool: dict[str, Any]) -> str:
+    said = SAID[pool["source"]]
+    if pool["power_cap_w"] is None and pool["sm_clock_mhz"] is None:
+        return said
+    if pool["clock_source"] is None:
+        return f"{said} (the cap changes nothing)"
+    return f"{said} (caps and clocks: {SAID[pool['clock_source']]})"
+
+
+def power_words(cluster: Cluster) -> list[str]:
+    """What an assumption says of pools whose power is known."""
+    said = []
+    for pool in cluster.pools:
+        model = power_of(pool)
+        if isinstance(model, str):
+            continue
+        limits = []
+        if pool.power_cap_w is not None:
+            limits.append(f"capped at {pool.power_cap_w:g} W a GPU")
+        if pool.sm_clock_mhz is not None:
+            limits.append(f"SM clock locked at {pool.sm_clock_mhz:g} MHz")
+        told = f"power of pool {pool.name} ({SAID[model.source]}): {' '.join(model.statement.split())}"
+        if limits and model.clock_source:
+            told += f"; {', '.join(limits)}: the effect is {SAID[model.clock_source]}, not measured"
+        said.append(told)
+    return said
