@@ -7,6 +7,7 @@ and trips over llvmlite's.
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ LEAST_SECONDS = 20.0
 CONTEXT_SHARE = 0.1  # of the seconds for computing the contexts of one wide batch,
 LONGEST_SHARE = 0.03  # and for one long prompt
 LEAST_CONTEXT = 1024  # tokens of a request, where the engine takes so many
+SPENT = 0.95  # of the seconds, from which a file is as long as was asked for
 SHORTEST_CONTEXT = 256  # below, nothing can be told apart
 
 
@@ -89,13 +91,10 @@ def measure_engine(
     A file that is complete is left as it is, and no engine is started. Interrupted, the file keeps what was
     measured. Raises UsageError for a file of another engine, and what `start` raises.
     """
-    if asked.seconds < LEAST_SECONDS:
-        raise UsageError(
-            f"is {asked.seconds:g} s", place="--budget", expected=f"{LEAST_SECONDS:g} s at least"
-        )
+    _check_budget(asked.seconds)
     file = StepFile(path)
     known = asked.facts()
-    if _is_whole(file, known, path, lambda: scene_names(Room.of(file.facts["room"]), asked.seed), note):
+    if _is_whole(file, known, path, asked.seconds, lambda: _scene_names(file, asked.seed), note):
         return file
     with folder_of(asked.model) as folder:
         note("starting the engine, with weights of no meaning")
@@ -120,7 +119,8 @@ def measure_torch(
     config = config_of(asked.model)
     shape = shape_of(read_config(config), str(config))
     file, known = StepFile(path), {**asked.facts(), "layers": dtype}
-    if _is_whole(file, known, path, lambda: [(r, f"{kind}-{n}") for r, kind, n in sizes(asked.seed)], note):
+    names = [(r, f"{kind}-{n}") for r, kind, n in sizes(asked.seed)]
+    if _is_whole(file, known, path, math.inf, lambda: names, note):
         return file
     dense = TorchLayers(shape, dtype, str(config))
     note(f"timing layers for {asked.seconds:.0f} s at most; what is measured goes to {path}")
@@ -135,21 +135,26 @@ def _is_whole(
     file: StepFile,
     known: dict[str, Any],
     path: Path,
+    seconds: float,
     names: Callable[[], list[tuple[int, str]]],
     note: Callable[[str], None],
 ) -> bool:
-    """Whether nothing is left to measure. Raises UsageError for a file of something else."""
+    """Whether nothing is left to measure, or no time. Raises UsageError for a file of something else."""
     if not file.facts:
         return False
     check_same(file.facts.get("asked", {}), known, known, path)
-    if not file.done.issuperset(names()):
-        return False
-    note(f"{path} is complete: no engine is started")
-    return True
+    if file.done.issuperset(names()):
+        note(f"{path} is complete: no engine is started")
+        return True
+    if file.spent_s > SPENT * seconds:
+        note(f"{path} has had its {seconds:.0f} s, and no engine is started: a larger --budget goes on")
+        return True
+    return False
 
 
-def scene_names(room: Room, seed: int) -> list[tuple[int, str]]:
-    return [(number, scene.name) for number, each in enumerate(rounds(room, seed)) for scene in each]
+def _scene_names(file: StepFile, seed: int) -> list[tuple[int, str]]:
+    plan = rounds(Room.of(file.facts["room"]), seed)
+    return [(number, scene.name) for number, each in enumerate(plan) for scene in each]
 
 
 def _check_budget(seconds: float) -> None:
@@ -173,8 +178,9 @@ def _step(
     file.open(facts)
     if is_new:
         file.write(warm, 0, WARM)
-    note(f"stepping for {asked.seconds:.0f} s at most; what is measured goes to {file.path}")
-    failed = measure(engine, room, file, prompts, asked.seed, asked.seconds, progress)
+    left = asked.seconds - file.spent_s
+    note(f"stepping for {left:.0f} s at most; what is measured goes to {file.path}")
+    failed = measure(engine, room, file, prompts, asked.seed, left, progress)
     if failed:
         note(f"{failed} compositions could not be formed: the engine did not take them")
     if engine.device != "cpu" and (nvml := find_nvml(asked.gpus)):

@@ -23,13 +23,15 @@ SAME = ("asked", "engine", "device", "clock", "mode")  # facts; memory, and so K
 
 
 class StepFile:
-    """facts: of the engine that its steps are of, {} of a new file; done: (round, scene) that it has."""
+    """facts: of the engine that its steps are of, {} of a new file; done: (round, scene) that it has;
+    spent_s: from the first step of each start to its last."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.facts: dict[str, Any] = {}
         self.done: set[tuple[int, str]] = set()
         self.starts = 0
+        self.spent_s = 0.0
         self._said = False
         self._file: IO[str] | None = None
         if path.is_file() and path.stat().st_size:
@@ -40,10 +42,13 @@ class StepFile:
         if not lines[-1].endswith("\n"):  # a killed run may have left half a line
             lines.pop()
             self.path.write_text("".join(lines), encoding="utf-8")
+        before = began = 0.0
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                self.starts += "engine_facts" in row
+                if "engine_facts" in row:
+                    self.starts, before, began = self.starts + 1, self.spent_s, row["time_s"]
+                self.spent_s = before + row["time_s"] - began
                 if number == 1:
                     self.facts = dict(row["engine_facts"])
                 if row["scene"] != WARM:

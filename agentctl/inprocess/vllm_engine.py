@@ -168,6 +168,7 @@ class _Watch:
 
     def __init__(self, core: Any, clock: Clock) -> None:
         self.core, self.clock = core, clock
+        self._wrapped: list[tuple[Any, str]] = []
         self.batch: list[list[int]] = []
         self.time_s = self.wall_begin = self.wall_end = 0.0
         self.begin: Any = None
@@ -191,8 +192,6 @@ class _Watch:
         for owner, name in self._wrapped:
             delattr(owner, name)  # the class's own method shows again
 
-    _wrapped: list[tuple[Any, str]]
-
     def _wrap(self, owner: Any, name: str, before: Any = None, after: Any = None) -> None:
         method = getattr(owner, name)
 
@@ -205,7 +204,7 @@ class _Watch:
             return result
 
         setattr(owner, name, watched)
-        self.__dict__.setdefault("_wrapped", []).append((owner, name))
+        self._wrapped.append((owner, name))
 
     def _begun(self) -> None:
         self.time_s, self.wall_begin = time.time(), time.perf_counter()

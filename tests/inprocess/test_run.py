@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,25 @@ def test_a_complete_file_starts_no_engine(vllm, asked, tmp_path):
     measure_engine(asked, path, VllmEngine)
     measure_engine(asked, path, VllmEngine, notes.append)
     assert len(fake.started) == 1 and "no engine is started" in notes[-1]
+
+
+def test_a_budget_is_for_all_starts_together(vllm, asked, tmp_path, monkeypatch):
+    fake = vllm()
+    path, notes = tmp_path / "steps.jsonl", []
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(stepping.measure, "__defaults__", (None, lambda: 20.0 * next(ticks)))
+    measure_engine(asked, path, VllmEngine)
+    monkeypatch.undo()
+    vllm()
+    short = replace(asked, seconds=20.0)  # the stand-in has spent some seconds of its own clock
+    assert StepFile(path).spent_s < 20
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["time_s"] = rows[0]["time_s"] + 19.5
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    measure_engine(short, path, VllmEngine, notes.append)
+    assert not fake.started and "a larger --budget goes on" in notes[-1]
+    measure_engine(asked, path, VllmEngine, notes.append)
+    assert len(fake.started) == 1 and "stepping for 580 s" in notes[-1]
 
 
 def test_half_a_line_of_a_killed_run_is_taken_off(vllm, asked, tmp_path):

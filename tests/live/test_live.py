@@ -57,8 +57,8 @@ def test_an_engine_in_process_is_calibrated_and_an_interrupted_run_goes_on(
     assert bar.is_met
 
 
-def test_dense_layers_alone_cost_about_what_they_do_in_the_engine(agentctl, engine_command, hf_model, bars):
-    inside = document(agentctl(*engine_command, starts_engine=True))  # complete: it is only fitted again
+def test_dense_layers_alone_cost_about_what_they_do_in_the_engine(agentctl, hf_model, bars):
+    inside = document(agentctl("calibrate", "steps", "engine.steps.jsonl"))
     found = document(agentctl(
         "calibrate", "engine", "--backend", "torch", "--model", hf_model, "--prior", "engine.toml",
         "--engine-arg", "dtype=float32", "--budget", DENSE_SECONDS, "--measured", "dense.jsonl",
