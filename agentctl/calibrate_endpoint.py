@@ -20,7 +20,7 @@ from agentctl.endpoint.measured import Measured, dialect_of, new_measured, new_s
 from agentctl.endpoint.plan import Plan, make_plan
 from agentctl.endpoint.probe import Progress, probe
 from agentctl.endpoint.rows import Read, read_rows
-from agentctl.endpoint.server import ask_server, check_quiet
+from agentctl.endpoint.server import ask_server, check_quiet, short
 from agentctl.errors import ConfigError, InputError, UsageError
 from agentctl.estimators.batch_terms import batch_time_of
 from agentctl.estimators.endpoint_fit import EndpointFit, fit_endpoint
@@ -168,7 +168,7 @@ def calibrate_endpoint(
     why = _why_no_profile(fitted)
     named = replace(
         engine,
-        model=engine.model or str(measured.header["model"]),
+        model=engine.model or short(str(measured.header["model"])),
         max_num_batched_tokens=fitted.budget,
     )
     inputs = {measured.path.name: hashlib.sha256(measured.path.read_bytes()).hexdigest()}

@@ -14,6 +14,7 @@ from scipy.stats import rankdata
 from agentctl.analyzers.words import count, percent
 from agentctl.endpoint.replayed import LATE_S, NOT_SENT, Replayed
 from agentctl.endpoint.rows import BUSY
+from agentctl.endpoint.server import short
 from agentctl.endpoint.slice import Slice
 from agentctl.present import Fact, Section, Table, Value
 from agentctl.validate.back_test import Compared
@@ -54,7 +55,7 @@ class Sent:
         head, used, delays = self.rows.header, self.used, self.delays
         end = self.rows.end or {}
         return {
-            "model": head.get("model"),
+            "model": short(str(head.get("model"))),
             "server": head.get("kind"),
             "dialect": head.get("dialect"),
             "server_limits": self.said,

@@ -155,7 +155,7 @@ class _Run:
             return max(self.sent_at[d] for d in deps) + gap
         if kind == AFTER_END:
             return max(self.ended_at[d] for d in deps) + gap
-        return self.origin + float(requests.arrival[r])
+        return max([self.origin + float(requests.arrival[r]), *(self.ended_at[d] for d in deps)])
 
     def slot(self, due: float) -> float:
         """The first moment from `due` on that the rate allows."""

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 from agentctl.endpoint.client import Client
@@ -21,7 +22,7 @@ LIMITS = ("max_model_len", "kv_blocks", "block_tokens", "max_num_seqs", "max_num
 
 @dataclass(frozen=True)
 class Server:
-    """None: it does not say."""
+    """None: it does not say. model: as it wants to be asked; `short` of it is for others."""
 
     model: str
     kind: str | None = None  # vllm | llama.cpp | sglang
@@ -34,6 +35,11 @@ class Server:
     @property
     def limits(self) -> dict[str, int]:
         return {name: value for name, value in asdict(self).items() if name in LIMITS and value is not None}
+
+
+def short(model: str) -> str:
+    """A model's name without where its file lies; `Qwen/Qwen3-8B` stays."""
+    return PurePath(model).name if model.startswith(("/", "~", ".")) else model
 
 
 async def ask_server(client: Client, wanted: str | None = None) -> Server:
