@@ -59,7 +59,8 @@ def test_a_replay_ends_in_a_comparison_and_the_second_run_sends_nothing(agentctl
     assert done.code in (0, 3), done.err  # a busy machine may be slower than the profile
     told = json.loads(done.out)
     assert told["schema"] == "agentctl/validate/1"
-    assert told["endpoint"]["compared"] == 18 and told["endpoint"]["complete"]
+    found = told["endpoint"]  # the server runs in this process, and a busy one marks requests
+    assert found["complete"] and found["compared"] + sum(found["set_aside"].values()) == found["sent"] == 18
     assert told["hit_ratio"]["logged"] > 0.3 and abs(told["hit_ratio"]["gap"]["value"]) < 0.1
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {"result.json", "outcome.parquet", "report.html", "requests.jsonl"}
@@ -84,11 +85,11 @@ def test_interrupted_it_stops_at_once_and_keeps_what_it_measured(agentctl, serve
     ]  # fmt: skip
     run = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     path = tmp_path / "endpoint.replay.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (path.exists() and path.read_text().count('"ok"') > 2) and time.monotonic() < deadline:
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=10)
+    _, errors = run.communicate(timeout=30)
     assert run.returncode == 130
     assert "what was measured is in endpoint.replay.jsonl" in errors and "Traceback" not in errors
     rows = read_replayed(path)
