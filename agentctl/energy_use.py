@@ -138,3 +138,14 @@ def power_words(cluster: Cluster) -> list[str]:
             told += f"; {', '.join(limits)}: the effect is {SAID[model.clock_source]}, not measured"
         said.append(told)
     return said
+
+
+def power_words_beside(base: Cluster, variants: Sequence[tuple[str, Cluster]]) -> list[str]:
+    """The same of variants, (what is set, cluster), where it is not so in `base`: each once."""
+    said = power_words(base)
+    own: dict[str, str] = {}
+    for label, cluster in variants:
+        for words in power_words(cluster):
+            if words not in said:
+                own.setdefault(words, f"with {label}: {words}" if label else words)
+    return list(own.values())

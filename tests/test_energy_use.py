@@ -9,6 +9,7 @@ from oracles.random_clusters import workload_of
 from oracles.reference_simulator import Request
 
 from agentctl.cluster import Cluster, Pool, cluster_of
+from agentctl.energy_use import power_words_beside
 from agentctl.metrics import METRICS, measure
 from agentctl.policies.base import load_policy
 from agentctl.profile import load_profile
@@ -98,3 +99,11 @@ def test_what_is_said_of_a_cap_says_on_whose_authority():
     assumed = " ".join(found.sections[-1].assumptions)
     assert "SM clock locked at 1200 MHz: the effect is literature, not measured" in assumed
     assert not math.isnan(found.document["energy"]["total_energy_j"])
+
+
+def test_a_cap_that_only_a_variant_has_is_told_once_with_its_name():
+    free, capped = (Cluster((pool("main", "h200-qwen3-8b", power_cap_w=cap),)) for cap in (None, 500.0))
+    told = power_words_beside(free, [("", free), ("power_cap_w 500", capped), ("power_cap_w 500", capped)])
+    assert len(told) == 1
+    assert told[0].startswith("with power_cap_w 500: power of pool main (literature)")
+    assert "capped at 500 W a GPU: the effect is literature, not measured" in told[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
+from agentctl.energy_use import power_words_beside
 from agentctl.errors import ConfigError, UsageError
 from agentctl.policies.base import Policy
 from agentctl.present import Section
@@ -152,7 +153,11 @@ def recommend(
         rate_per_min=rate,
         status=status,
         statement=lead + words.statement(decision, called, rate) + words.fragility(varied),
-        assumptions=(*method, *assumptions(workload, base, routers_in_words(candidates))),
+        assumptions=(
+            *method,
+            *assumptions(workload, base, routers_in_words(candidates)),
+            *power_words_beside(base, [(one.label, one.cluster) for one in candidates]),
+        ),
         sensitivity=varied,
         bands=tuple(banded),
         finals=finals,

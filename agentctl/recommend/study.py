@@ -177,7 +177,8 @@ def _survivors(found: Sequence[Found], alive: list[int], stage: int, plan: Plan,
 
 def _is_about_gpus(plan: Plan) -> bool:
     """Then a smaller cluster is no worse for carrying less."""
-    return any(one.name in ("gpus", "cost") for one in plan.objectives)
+    about = ("gpus", "cost", "tokens-per-joule", "session-energy")
+    return any(one.name in about for one in plan.objectives)
 
 
 def affordable(judged: Sequence[Found], ladder: Ladder) -> int:

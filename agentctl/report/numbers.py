@@ -65,7 +65,7 @@ def style_of(values: Iterable[Value], unit: Unit, label: str = "") -> Style:
         return Style(None, 0, "") if is_wide else Style(*_duration(largest, label))
     prefix, factor = _thousands(largest, unit)
     whole = all(float(number).is_integer() for number in sizes) and factor == 1.0
-    name = f"{prefix} {NAMES[unit]}".strip() if prefix else NAMES[unit]
+    name = f"{prefix}{'' if unit == 'j' else ' '}{NAMES[unit]}".strip() if prefix else NAMES[unit]
     return Style(factor, 0 if whole else _decimals(largest * factor), name)
 
 
