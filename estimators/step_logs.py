@@ -64,10 +64,22 @@ def read_step_logs(
         formats.append(rows.format)
         notes += [note for note in rows.notes if note not in notes]
     place = ", ".join(path.name or str(path) for path in paths)
+    _check_waits(sum(map(len, parts)), n_read, aside["waited for a core"], max_wait, place)
     steps = checked(joined(parts), place)
     gaps = np.concatenate(between)
     loop_s = float(np.median(gaps)) if len(gaps) >= MIN_ROWS else None
     return StepLog(steps, tuple(dict.fromkeys(formats)), inputs, n_read, aside, tuple(notes), loop_s)
+
+
+def _check_waits(kept: int, read: int, waited: int, most: float, place: str) -> None:
+    """Raise InputError when too few steps are left for having waited."""
+    if kept < MIN_ROWS <= kept + waited:
+        raise InputError(
+            f"{waited:,} of {read:,} steps waited for a core for more than {100 * most:g} % of their time",
+            place=place,
+            expected=f"at least {MIN_ROWS} that did not",
+            hint="record on a quiet machine; --max-wait 0.2 takes steps that waited up to a fifth",
+        )
 
 
 def _between(rows: Rows) -> np.ndarray:

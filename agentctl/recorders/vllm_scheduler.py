@@ -30,6 +30,8 @@ class Recording:
         super().__init__(*args, **kwargs)
         config = getattr(getattr(self, "vllm_config", None), "parallel_config", None)
         self._agentctl_writer = StepWriter(getattr(config, "data_parallel_rank", 0) or 0)
+        # Where another process runs the model, this thread polls for it, and its waiting says nothing.
+        self._agentctl_runs_model = getattr(config, "distributed_executor_backend", None) in (None, "uni")
         self._agentctl_open: dict[int, tuple[float, float, float, list[list[int]]]] = {}
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +47,8 @@ class Recording:
         begun = self._agentctl_open.pop(id(scheduler_output), None)
         if begun is not None:
             time_s, waited, start, batch = begun
-            wait = {} if waited != waited else {"wait_s": max(waited_s() - waited, 0.0)}
+            known = self._agentctl_runs_model and waited == waited
+            wait = {"wait_s": max(waited_s() - waited, 0.0)} if known else {}
             self._agentctl_writer.write({"time_s": time_s, "seconds": now - start, **wait, "batch": batch})
         return super().update_from_output(scheduler_output, *args, **kwargs)  # type: ignore[misc]
 

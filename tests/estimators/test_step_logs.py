@@ -362,3 +362,14 @@ def test_the_loop_between_steps_is_told_where_the_engine_had_work(tmp_path):
     assert read_step_logs([path]).loop_s == pytest.approx(0.0015, abs=1e-6)
     path.write_text("".join(json.dumps({**row, "wait_s": None}) + "\n" for row in rows))
     assert read_step_logs([path]).loop_s is None
+
+
+def test_a_log_of_waiting_steps_says_so_and_how_to_take_them(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    row = {"seconds": 0.01, "batch": [[64, 1, 0]]}
+    rows = [{**row, "time_s": 100 + i, "wait_s": 0.004 if i % 4 else 0.0} for i in range(80)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    with pytest.raises(InputError, match="45 of 80 steps waited for a core for more than 5 %") as caught:
+        read_step_logs([path])
+    assert "--max-wait" in caught.value.hint
+    assert len(read_step_logs([path], max_wait=0.5).steps) == 60

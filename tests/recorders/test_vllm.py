@@ -193,3 +193,20 @@ def test_vllm_finds_the_stat_logger_by_its_entry_point(vllm):
     (target,) = project["entry-points"]["vllm.stat_logger_plugins"].values()
     module, name = target.split(":")
     assert issubclass(getattr(import_module(module), name), vllm)
+
+
+@pytest.mark.parametrize(("backend", "is_known"), [(None, True), ("uni", True), ("mp", False)])
+def test_waiting_is_told_only_where_the_scheduler_s_process_runs_the_model(
+    vllm, log, monkeypatch, backend, is_known
+):
+    """With workers of their own the scheduler's thread polls, and looks as if it always waited for a core."""
+    start = Scheduler.__init__
+
+    def configured(self, *arguments):
+        start(self, *arguments)
+        self.vllm_config.parallel_config.distributed_executor_backend = backend
+
+    monkeypatch.setattr(Scheduler, "__init__", configured)
+    scheduler = vllm_scheduler.StepScheduler([output(new=[("a", 0)], a=60)], {})
+    scheduler.update_from_output(scheduler.schedule(), 0)
+    assert ("wait_s" in rows(log)[0]) == (is_known and Path("/proc/thread-self/schedstat").exists())
