@@ -175,6 +175,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(tmp_path):
             "tiers/*.toml",
             "policies/*.toml",
             "estimators/*.toml",
+            "conserve/*.csv",
         )
         for file in PACKAGE.glob(pattern)
     }

@@ -10,5 +10,6 @@ COMMANDS = {
     "policies": "List the routing policies, explain one, or check your own",
     "report": "Render a run folder again",
     "export": "Write an anonymised trace that can be shared",
+    "study": "Run again what a paper measured",
     "synth": "Make a workload that can be shared",
 }

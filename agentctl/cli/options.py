@@ -90,6 +90,18 @@ def whole_numbers(text: str, option: str) -> list[int]:
     return numbers
 
 
+def numbers(text: str, option: str, least: float, most: float) -> list[float]:
+    """`0.5,1,2` as numbers within the limits, in order; raises UsageError."""
+    try:
+        found = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or not all(least <= one <= most for one in found):
+        expected = f"numbers from {least:g} to {most:g}, such as 0.5,1"
+        raise UsageError(f"cannot read {text!r}", place=option, expected=expected)
+    return found
+
+
 def policy_and_params(text: str | None) -> tuple[str | None, dict[str, float]]:
     """`smetric:slack=2,hit_ratio=0.5` as a name and its parameters; raises UsageError."""
     from agentctl.policies._names import parse_policy
