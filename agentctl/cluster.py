@@ -229,8 +229,8 @@ def check_simulated(cluster: Cluster) -> None:
     """Raise ConfigError for what this version's simulator cannot do yet: nothing is silently ignored."""
     for pool in cluster.pools:
         place = f"[pool] {pool.name}"
-        if pool.role != "both":
-            raise _not_simulated(f'role = "{pool.role}"', place)
+        if pool.role != "both" and pool.scheduler == "sglang":
+            raise _not_simulated(f'role = "{pool.role}" with SGLang\'s scheduler', place)
         power_of(pool)
     if len({pool.scheduler for pool in cluster.pools}) > 1:
         raise _not_simulated("a cluster with both schedulers", "[[pool]]")
@@ -249,8 +249,17 @@ def check_simulated(cluster: Cluster) -> None:
         )
     if cluster.kv_tiers and any(pool.scheduler == "sglang" for pool in cluster.pools):
         raise _not_simulated("a KV tier behind SGLang's scheduler", "[[kv_tier]]")
-    if cluster.network is not None:
-        raise _not_simulated("a network between pools", "[network]")
+    _check_roles(cluster)
+
+
+def _check_roles(cluster: Cluster) -> None:
+    roles = {pool.role for pool in cluster.pools}
+    if roles == {"both"} and cluster.network is not None:
+        raise ConfigError(
+            "links pools of different roles, and all are both", place="[network]", hint="leave it out"
+        )
+    if roles == {"prefill"}:
+        raise ConfigError("no pool decodes", place="[[pool]] role", expected="a pool that decodes, or is both")
 
 
 def own_index(router: Router) -> IndexParams | None:

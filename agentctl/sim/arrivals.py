@@ -114,7 +114,7 @@ def pop(arrivals):
 
 
 @kernel
-def _push(arrivals, time, request):
+def push(arrivals, time, request):
     due = arrivals.due
     i = arrivals.counts[N_DUE]
     arrivals.counts[N_DUE] += 1
@@ -171,9 +171,9 @@ def _release(arrivals, r):
     one = arrivals.requests[r]
     if one.release == AT_ARRIVAL:
         logged = one.logged + arrivals.sessions[one.session].shift
-        _push(arrivals, max(logged, one.latest), r)
+        push(arrivals, max(logged, one.latest), r)
     else:
-        _push(arrivals, one.latest + one.gap, r)
+        push(arrivals, one.latest + one.gap, r)
 
 
 @entry

@@ -19,7 +19,7 @@ from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import bind
 from agentctl.sim.handle import Handle, handle_of, keep
 from agentctl.sim.jit import IN_PLACE
-from agentctl.sim.loop import advance, send
+from agentctl.sim.loop import advance, place_or_send
 from agentctl.sim.router import look
 from agentctl.sim.state import ENDED, STOP, State
 from agentctl.sim.view import View
@@ -35,7 +35,8 @@ class Rules(NamedTuple):
     settle  bring a run in flight to this instant
     ask     fill in what a request's gateway knows by itself
     note    a request was sent or has ended
-    move    apply the transfers of KV tiers that end now
+    move    apply the transfers that end now
+    place   do as a policy answers for a request, where engines have roles
     """
 
     start: Any
@@ -44,6 +45,7 @@ class Rules(NamedTuple):
     ask: Any
     note: Any
     move: Any
+    place: Any
 
 
 def is_compiled(choose: Callable[..., int]) -> bool:
@@ -62,6 +64,7 @@ def replay(  # type: ignore[no-untyped-def]
     ask,
     note,
     move,
+    place,
     seed,
     until,
     stop_at,
@@ -75,7 +78,7 @@ def replay(  # type: ignore[no-untyped-def]
     """
     s, arrivals, logged = handle_of(state), handle_of(due), handle_of(requests)
     if held >= 0:
-        send(s, arrivals, held, engine, finish, settle, ask, note)
+        place_or_send(s, arrivals, held, engine, finish, settle, ask, note, place)
     while s.counts[ENDED] < until and s.counts[STOP] == 0:
         r = advance(s, arrivals, start, finish, settle, note, move)
         if r < 0:
@@ -83,9 +86,8 @@ def replay(  # type: ignore[no-untyped-def]
         if r == stop_at:
             break
         e = choose(handle_of(look(s, arrivals, logged, r, seed, settle, ask)), logged, r, my)
-        if e < 0 or e >= s.engines.size:
+        if not place_or_send(s, arrivals, r, e, finish, settle, ask, note, place):
             return r, e
-        send(s, arrivals, r, e, finish, settle, ask, note)
     return np.int64(-2), np.int64(0)
 
 
@@ -105,8 +107,10 @@ def choice_of(s, arrivals, requests, r, choose, my, seed, settle, ask):  # type:
     return choose(view, logged, r, my)
 
 
-def send_request(s, arrivals, r, e, finish, settle, ask, note):  # type: ignore[no-untyped-def]
-    send(handle_of(s), handle_of(arrivals), r, e, finish, settle, ask, note)
+def do_answer(s, arrivals, r, answer, finish, settle, ask, note, place):  # type: ignore[no-untyped-def]
+    return place_or_send(
+        handle_of(s), handle_of(arrivals), r, answer, finish, settle, ask, note, place
+    )
 
 
 INTEGER, FLOAT = types.int64, types.float64
@@ -120,7 +124,7 @@ KINDS: dict[Any, Any] = {
 @cache
 def _view_type(state: Any) -> Any:
     """What `look` returns, without compiling it; where it were anything else the loop would not compile."""
-    own = {"memory": FLOAT[::1], "path": state.types[state.fields.index("path")]}
+    own = {"memory": FLOAT[::1], "over": INTEGER[::1], "path": state.types[state.fields.index("path")]}
     kinds = [own.get(name) or KINDS[kind] for name, kind in get_type_hints(View).items()]
     return types.NamedTuple(kinds, View)
 
@@ -140,7 +144,7 @@ def _loop(state: Any, arrivals: Any, requests: Any) -> Any:
     """The compiled loop for arguments of these types."""
     rule, chooser = _rule(state), types.FunctionType(_chooser(state, requests))
     signature = types.UniTuple(INTEGER, 2)(
-        state, arrivals, requests, chooser, FLOAT[::1], *[rule] * 6, *[INTEGER] * 5
+        state, arrivals, requests, chooser, FLOAT[::1], *[rule] * 7, *[INTEGER] * 5
     )
     return njit(signature, **IN_PLACE)(replay)
 
@@ -166,7 +170,7 @@ def _pieces(state: Any, arrivals: Any, requests: Any) -> tuple[Any, Any, Any]:
     return (
         njit(INTEGER(state, arrivals, *[rule] * 5), **IN_PLACE)(next_request),
         _look(state, arrivals, requests),
-        njit(types.void(state, arrivals, INTEGER, INTEGER, *[rule] * 4), **IN_PLACE)(send_request),
+        njit(types.boolean(state, arrivals, INTEGER, INTEGER, *[rule] * 5), **IN_PLACE)(do_answer),
     )
 
 
@@ -201,9 +205,9 @@ def _bound(state: Any, requests: Any, policy: Any) -> tuple[Any, Any]:
 
 
 def pieces(s: State, arrivals: Arrivals, requests: Requests) -> tuple[Any, Any, Any]:
-    """(advance, look, send) of agentctl.sim.loop for a loop in Python."""
+    """(advance, look, place_or_send) of agentctl.sim.loop for a loop in Python."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return advance, look, send
+        return advance, look, place_or_send
     return _pieces(typeof(s), typeof(arrivals), typeof(requests))
 
 

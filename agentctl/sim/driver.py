@@ -12,13 +12,14 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated, own_index
 from agentctl.errors import AgentctlError, ConfigError, UsageError
-from agentctl.sim import energy, keeping, scheduler, sglang, tiered
+from agentctl.sim import energy, keeping, placing, pooled, scheduler, sglang, tiered
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import Content, compile_content
 from agentctl.sim.energy_state import energy_of_engines
 from agentctl.sim.outcome import Outcome, TierUse
+from agentctl.sim.pair_state import has_roles
 from agentctl.sim.samples import first_samples, sample_from, samples_of
 from agentctl.sim.sharing import copies, session_tokens
 from agentctl.sim.sight import sight_of
@@ -70,7 +71,7 @@ def simulate(
 def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: bool) -> Outcome:
     """What happened, once everything has ended."""
     s, content = replay.s, replay.content
-    jobs = s.jobs
+    jobs = s.jobs[: workload.n_requests]
     done = ~np.isnan(jobs["finish"])
     outcome = Outcome(
         workload=workload,
@@ -87,10 +88,14 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
         preemptions=jobs["preemptions"].astype(np.int64),
         itl_max_s=np.where(done & (jobs["output"] > 1), jobs["itl_max"], np.nan),
     )
+    if has_roles(cluster):
+        _set_hand_overs(outcome, s)
     if cluster.kv_tiers:
         _set_tier_hits(outcome, cluster, s)
     if s.power["is_known"].any():
-        outcome.energy_j, outcome.energy = s.energy.copy(), energy_of_engines(s)
+        outcome.energy_j, outcome.energy = s.energy[: workload.n_requests].copy(), energy_of_engines(s)
+        if has_roles(cluster):
+            outcome.energy_j += s.energy[workload.n_requests :]
     if observed:
         session, prompt = workload.requests.session, workload.requests.prompt_tokens
         outcome.samples = samples_of(s)
@@ -101,14 +106,37 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
     return outcome
 
 
+def _set_hand_overs(outcome: Outcome, s: State) -> None:
+    """Both halves together; what a request that was turned away had come to is void."""
+    n, done = outcome.done.size, outcome.done
+    pairs, first = s.pairs, s.jobs[n:]
+    outcome.arrival_s = np.where(np.isnan(pairs["arrived"]), outcome.arrival_s, pairs["arrived"])
+    is_moved = done & (pairs["decode"] >= 0)
+    outcome.decode_engine = outcome.engine
+    outcome.engine = np.where(done, pairs["prefill"], -1).astype(np.int64)
+    outcome.scheduled_s = np.where(is_moved, first["scheduled"], outcome.scheduled_s)
+    outcome.hit_tokens = np.where(is_moved, first["hit"], outcome.hit_tokens)
+    outcome.decode_hit_tokens = np.where(is_moved, s.jobs["hit"][:n], 0).astype(np.int64)
+    outcome.computed_prefill_tokens = np.where(done, outcome.computed_prefill_tokens + first["prefilled"], 0)
+    outcome.preemptions = np.where(done, outcome.preemptions + first["preemptions"], 0)
+    outcome.moved_tokens = np.where(is_moved, pairs["moved"], 0).astype(np.int64)
+    outcome.move_began_s = np.where(is_moved, pairs["began"], np.nan)
+    outcome.move_ended_s = np.where(is_moved, pairs["ended"], np.nan)
+    outcome.transfer_s = np.where(is_moved, pairs["ended"] - pairs["began"], 0.0)
+
+
 def _set_tier_hits(outcome: Outcome, cluster: Cluster, s: State) -> None:
     """Tokens of tiers of one scope together; null where there is no such tier."""
-    hits = np.maximum(s.tier_hits, 0).astype(np.int64)
+    n = outcome.done.size
+    hits, loads = np.maximum(s.tier_hits[:n], 0).astype(np.int64), s.loads["load_s"][:n].copy()
+    if outcome.moved_tokens is not None:  # the halves that compute prompts
+        hits += np.maximum(s.tier_hits[n:], 0)
+        loads += s.loads["load_s"][n:] + outcome.transfer_s
     for scope, field in (("engine", "hit_host_tokens"), ("cluster", "hit_global_tokens")):
         tiers = [t for t, tier in enumerate(cluster.kv_tiers) if tier.scope == scope]
         if tiers:
             setattr(outcome, field, hits[:, tiers].sum(axis=1))
-    outcome.transfer_s = s.loads["load_s"].copy()
+    outcome.transfer_s = loads
     used = []
     for t, tier in enumerate(cluster.kv_tiers):
         of = s.stores[s.stores["tier"] == t]
@@ -220,7 +248,12 @@ def check_ended(s: State) -> None:
             "an SGLang engine found no KV in the middle of a batch, where it would stop",
             hint="more kv_blocks, more conservativeness, or no mixed_chunk",
         )
-    assert s.counts[ENDED] == s.jobs.size, "every request ends in exactly one state"
+    if s.router["has_roles"][0] and s.counts[ENDED] < s.over.size:
+        raise AgentctlError(
+            f"the run stands still: {s.over.size - int(s.counts[ENDED]):,} requests wait for each other",
+            expected="a policy that lets a request wait only where it can be served later",
+        )
+    assert s.counts[ENDED] == s.over.size, "every request ends in exactly one state"
 
 
 def _watch(go_on: GoOn, s: State, n: int, progress: Progress | None) -> None:
@@ -256,11 +289,11 @@ def _compiled(
 
 
 def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, policy: Policy, seed: int) -> GoOn:
-    advance, look, send = pieces(s, arrivals, requests)
+    advance, look, do = pieces(s, arrivals, requests)
 
     def go_on(until: int, stop_at: int = -1, held: int = -1, engine: int = 0) -> bool:
         if held >= 0:
-            send(s, arrivals, held, engine, *rules[1:5])
+            do(s, arrivals, held, engine, *rules[1:5], rules.place)
         while s.counts[ENDED] < until:
             r = advance(s, arrivals, *rules[:3], rules.note, rules.move)
             if r < 0:
@@ -268,23 +301,22 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
             if r == stop_at:
                 return False
             view = look(s, arrivals, requests, r, seed, rules.settle, rules.ask)
-            answer = ask(policy, view, requests, r, s.engines.size)
-            send(s, arrivals, r, answer, *rules[1:5])
+            answer = ask(policy, view, requests, r)
+            if not do(s, arrivals, r, answer, *rules[1:5], rules.place):
+                raise no_engine(policy, r, answer, s.engines.size)
         return False
 
     return go_on
 
 
-def ask(policy: Policy, view: View, requests: Requests, r: int, n_engines: int) -> int:
-    """The engine that a policy in plain Python chooses. Raises ConfigError for anything else."""
+def ask(policy: Policy, view: View, requests: Requests, r: int) -> int:
+    """What a policy in plain Python answers. Raises ConfigError for anything but a number."""
     try:
         answer = policy.choose(view, requests, r, policy.my)
     except Exception as error:  # whatever a user's function raises
         raise blame(policy.choose, error, r) from error
     if kind := kind_of(answer):
         raise wrong_kind(policy.name, kind)
-    if not 0 <= answer < n_engines:
-        raise no_engine(policy, r, answer, n_engines)
     return int(answer)
 
 
@@ -302,11 +334,14 @@ def rules_of(cluster: Cluster, s: State) -> Rules:
     start, finish, move = module.start, module.finish, keeping.nothing
     if cluster.kv_tiers:
         start, finish, move = tiered.start, tiered.finish, tiered.move
-    if s.power["is_known"].any():
+    place = keeping.nothing
+    if has_roles(cluster):
+        start, finish, move, place = pooled.start, pooled.finish, pooled.move, placing.place
+    elif s.power["is_known"].any():
         start, finish = energy.around(start)
     ask = tiered.ask if cluster.kv_tiers else keeping.ask
     kept = (ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
-    return Rules(start, finish, module.settle, *kept, move)
+    return Rules(start, finish, module.settle, *kept, move, place)
 
 
 def common_block(cluster: Cluster) -> int:

@@ -146,7 +146,7 @@ def chooser(replay: Replay) -> Choose:
     if is_compiled(policy.choose):
         choice = compile_choice(s, arrivals, requests, replay.rules, policy)
         return lambda view, r: choice(replay.seed, r)
-    return lambda view, r: ask(policy, view, requests, r, s.engines.size)
+    return lambda view, r: ask(policy, view, requests, r)
 
 
 def _costs(replay: Replay, view: View, r: int) -> Floats | None:

@@ -15,9 +15,11 @@ import math
 
 import numpy as np
 
-from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop
+from agentctl.sim.arrivals import has_arrived, has_ended, next_time, pop, push
 from agentctl.sim.jit import kernel
+from agentctl.sim.placing import NO_ENGINE, TURNED_AWAY
 from agentctl.sim.queue import enqueue, fits
+from agentctl.sim.roles import PREFILL
 from agentctl.sim.router import believe, catch_up, publish
 from agentctl.sim.samples import sample
 from agentctl.sim.sight import SEES_HITS
@@ -34,6 +36,9 @@ def advance(s, arrivals, start, finish, settle, note, move):
             if _receive(s, arrivals, r):
                 return r
         _start_idle(s, arrivals.now[0], start)
+        while s.network[0].again:
+            s.network[0].again = False
+            _start_idle(s, arrivals.now[0], start)
         now = min(next_time(arrivals), s.moving[0])
         for e in range(s.engines.size):
             now = min(now, s.ends_at[e])
@@ -47,6 +52,7 @@ def advance(s, arrivals, start, finish, settle, note, move):
         if s.moving[0] <= now:
             move(s, 0, now)
         _finish_batches(s, arrivals, now, finish, note)
+        _ask_again(s, arrivals)
         if s.sampling[0].due == now:
             sample(s, now, True, settle)
         if s.router[0].interval > 0:
@@ -70,17 +76,31 @@ def _finish_batches(s, arrivals, now, finish, note):
 @kernel
 def _end(s, arrivals, r):
     has_ended(arrivals, r)
+    s.over[s.counts[ENDED]] = r
     s.counts[ENDED] += 1
+    for k in range(s.network[0].n_waiting):
+        push(arrivals, arrivals.now[0], s.waiting[k])
+    s.network[0].n_waiting = 0
+
+
+@kernel
+def _ask_again(s, arrivals):
+    """Whose decoder has to be chosen now is asked like an arrival."""
+    for k in range(s.network[0].n_asks):
+        push(arrivals, arrivals.now[0], s.asks[k])
+    s.network[0].n_asks = 0
 
 
 @kernel
 def _receive(s, arrivals, r):
     """(2) Request r is here. Returns whether any engine can ever serve it; otherwise it is rejected."""
     job = s.jobs[r]
+    if not math.isnan(job.arrival):
+        return True  # it is asked for again
     job.arrival = arrivals.now[0]
     has_arrived(arrivals, r)
     for e in range(s.engines.size):
-        if fits(s.limits[e], job):
+        if s.limits[e].role != PREFILL and fits(s.limits[e], job):
             return True
     _end(s, arrivals, r)
     return False
@@ -120,3 +140,18 @@ def send(s, arrivals, r, e, finish, settle, ask, note):
     cut(s, e)
     if s.ends_at[e] == now:
         finish(s, e, now)  # a step of a run ends now, and nothing with it
+
+
+@kernel
+def place_or_send(s, arrivals, r, answer, finish, settle, ask, note, place):
+    """Do as the policy answers; returns whether it names engines."""
+    if s.router[0].has_roles:
+        s.pairs[r].answer = answer
+        became = place(s, r, arrivals.now[0])
+        if became == TURNED_AWAY:
+            _end(s, arrivals, r)
+        return became != NO_ENGINE
+    if answer < 0 or answer >= s.engines.size:
+        return False
+    send(s, arrivals, r, answer, finish, settle, ask, note)
+    return True

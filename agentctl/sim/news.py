@@ -66,7 +66,7 @@ def announce_loaded(s, e, r, named, now):
     job, before = s.jobs[r], np.int64(0)
     for at in range(job.path_start, job.path_stop):
         line, length = np.int64(s.path[at].line), np.int64(s.path[at].length)
-        low, high = max(named - before, 0), min(job.n_blocks - before, length)
+        low, high = max(named - before, 0), min(job.n_named - before, length)
         if high <= 0:
             break
         if low < high:

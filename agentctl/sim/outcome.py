@@ -57,7 +57,7 @@ class Outcome:
     pool_names: tuple[str, ...]
     pool_of_engine: I64
     done: NDArray[np.bool_]
-    engine: I64  # over all pools, -1
+    engine: I64  # over all pools, -1: where the prompt was computed
     arrival_s: F64  # as simulated
     scheduled_s: F64  # when first admitted
     first_token_s: F64
@@ -70,7 +70,14 @@ class Outcome:
     # seconds from the start of its loads to their end
     hit_host_tokens: I64 | None = None
     hit_global_tokens: I64 | None = None
+    # with KV tiers or roles: and, of a request that was handed over, from the start of its transfer to its end
     transfer_s: F64 | None = None
+    # with roles only: where tokens but the first were computed, tokens moved there and found there, and when
+    decode_engine: I64 | None = None
+    moved_tokens: I64 | None = None
+    decode_hit_tokens: I64 | None = None
+    move_began_s: F64 | None = None
+    move_ended_s: F64 | None = None
     tiers: tuple[TierUse, ...] = ()
     # where the power of any engine is known: joules above idle of a request (NaN: of an engine whose power is
     # unknown), and of every engine
@@ -179,7 +186,9 @@ class Outcome:
                 "status": names(["done", "rejected"], missing.astype(np.int32), nothing),
                 "pool": names(list(self.pool_names), pools, missing),
                 "engine": if_done(self.engine, pa.int64()),
-                "decode_engine": if_done(self.engine, pa.int64()),
+                "decode_engine": if_done(
+                    self.engine if self.decode_engine is None else self.decode_engine, pa.int64()
+                ),
                 "arrival_s": pa.array(self.arrival_s, pa.float64()),
                 "scheduled_s": if_done(self.scheduled_s, pa.float64()),
                 "first_token_s": if_done(self.first_token_s, pa.float64()),

@@ -16,6 +16,7 @@ import numpy as np
 from agentctl.sim.hashing import gateway_of
 from agentctl.sim.jit import kernel
 from agentctl.sim.sight import SEES_ACTIVE, SEES_HITS, SEES_PROGRESS, SEES_STEPS, SEES_UNPUBLISHED
+from agentctl.sim.state import ENDED, NONE
 from agentctl.sim.view import View
 
 
@@ -29,20 +30,28 @@ def look(s, arrivals, requests, r, seed, settle, ask):
     is_fresh = router.interval == 0
     first, stop = int(np.int64(job.path_start)), int(np.int64(job.path_stop))
     published_at = now if is_fresh else number * router.interval if number >= 0 else -math.inf
+    prefill_engine = _prefill_engine(s, r)
+    # choices between arrays stand outside of the call: numba has no such long one with branches inside
+    waiting = fresh.waiting_requests if is_fresh else seen.waiting_requests
+    running = fresh.running_requests if is_fresh else seen.running_requests
+    pending = fresh.pending_prefill_tokens if is_fresh else seen.pending_prefill_tokens
+    pairs = fresh.pending_prefill_pairs if is_fresh else seen.pending_prefill_pairs
+    context = fresh.context_tokens if is_fresh else seen.context_tokens
+    used = fresh.kv_used_blocks if is_fresh else seen.kv_used_blocks
+    expected = _expected_hit(s, requests.parent[r], np.int64(job.prompt))
     return View(
-        now, seed, s.last_chosen[g],
-        fresh.waiting_requests if is_fresh else seen.waiting_requests,
-        fresh.running_requests if is_fresh else seen.running_requests,
-        fresh.pending_prefill_tokens if is_fresh else seen.pending_prefill_tokens,
-        fresh.pending_prefill_pairs if is_fresh else seen.pending_prefill_pairs,
-        fresh.context_tokens if is_fresh else seen.context_tokens,
-        fresh.kv_used_blocks if is_fresh else seen.kv_used_blocks,
-        fresh.kv_total_blocks, routes.hit_tokens, routes.inflight_requests,
-        routes.inflight_prefill_tokens, _expected_hit(s, requests.parent[r], np.int64(job.prompt)),
+        now, seed, s.last_chosen[g], waiting, running, pending, pairs, context, used, fresh.kv_total_blocks,
+        routes.hit_tokens, routes.inflight_requests, routes.inflight_prefill_tokens, expected,
         routes.unpublished_requests, routes.unpublished_tokens, published_at, routes.active_blocks,
         s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, first, stop,
-        routes.host_hit_tokens, routes.global_hit_tokens,
+        routes.host_hit_tokens, routes.global_hit_tokens, s.limits.role, s.last_decode[g], prefill_engine,
+        s.over, s.counts[ENDED],
     )  # fmt: skip
+
+
+@kernel
+def _prefill_engine(s, r):
+    return np.int64(s.pairs[r].prefill) if s.router[0].has_roles and s.pairs[r].is_over else np.int64(NONE)
 
 
 @kernel
@@ -131,11 +140,16 @@ def publish(s, now, settle):
 def believe(s, r, now, first, stop, ask):
     """Fill in the hit tokens of request r on engines `first` .. `stop` - 1 as its gateway knows them; from an
     index of its own, on all engines."""
+    match_precise(s, r, now, first, stop)
+    if s.router[0].keeps:
+        ask(s, r, now)
+
+
+@kernel
+def match_precise(s, r, now, first, stop):
     if s.router[0].own_block == 0:
         _hear(s, now)
         _match_known(s, r, np.int64(s.jobs[r].gateway), first, stop)
-    if s.router[0].keeps:
-        ask(s, r, now)
 
 
 @kernel

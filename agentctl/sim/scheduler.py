@@ -147,29 +147,37 @@ def _leave(s, e, place):
 def _admit(s, e, budget, n_planned, now):
     """Admit waiting requests in order until one does not fit; returns (budget left, requests planned)."""
     engine, limit = s.engines[e], s.limits[e]
-    size = limit.block_tokens
     while engine.n_waiting and budget > 0 and engine.n_running < limit.max_num_seqs:
-        r = engine.first_waiting
-        job = s.jobs[r]
-        length = job.prompt + job.emitted
-        # the last token is always computed
-        hit, idle = look_up(s, e, r, (length - 1) // size) if limit.prefix_caching else (0, 0)
-        tokens = min(threshold(s, e, length - hit * size), budget)
-        whole = length if limit.reserve_full_prompt else hit * size + tokens
-        spare = limit.watermark_blocks if engine.n_running else 0
-        if blocks_for(whole, size) - hit + idle + spare > engine.n_free:
+        tokens = admit(s, e, np.int64(NONE), np.int64(engine.first_waiting), budget, now)
+        if tokens == 0:
             break
-        use_path(s, e, r, hit)
-        job.computed = hit * size
-        allocate(s, e, r, tokens)
-        if math.isnan(job.scheduled):
-            job.scheduled, job.hit = now, hit * size
-        owe_rest(s, e, r)
-        leave_queue(s, e, np.int64(NONE), r)
-        join_running(s, e, r, tokens)
         budget -= tokens
         n_planned += 1
     return budget, n_planned
+
+
+@kernel
+def admit(s, e, before, r, budget, now):
+    """Request r, which waits behind `before` (NONE: it is the first), joins the batch if it fits; returns its
+    tokens, 0 if not."""
+    engine, limit, job = s.engines[e], s.limits[e], s.jobs[r]
+    size, length = limit.block_tokens, job.prompt + job.emitted
+    # the last token is always computed
+    hit, idle = look_up(s, e, r, (length - 1) // size) if limit.prefix_caching else (0, 0)
+    tokens = min(threshold(s, e, length - hit * size), budget)
+    whole = length if limit.reserve_full_prompt else hit * size + tokens
+    spare = limit.watermark_blocks if engine.n_running else 0
+    if blocks_for(whole, size) - hit + idle + spare > engine.n_free:
+        return np.int64(0)
+    use_path(s, e, r, hit)
+    job.computed = hit * size
+    allocate(s, e, r, tokens)
+    if math.isnan(job.scheduled):
+        job.scheduled, job.hit = now, hit * size
+    owe_rest(s, e, r)
+    leave_queue(s, e, before, r)
+    join_running(s, e, r, tokens)
+    return tokens
 
 
 @kernel

@@ -17,6 +17,8 @@ from agentctl.cluster import Cluster, IndexParams
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
 from agentctl.sim.energy_state import make_energy
+from agentctl.sim.pair_state import has_roles, make_pairs
+from agentctl.sim.roles import ROLES
 from agentctl.sim.sight import SEES_ACTIVE, SEES_TIERS, Sight
 from agentctl.sim.tier_state import make_tiers
 from agentctl.workload import Requests
@@ -39,6 +41,7 @@ LIMITS = _record(
     most_prompt="i8", most_tokens="i8",  # of a request, and with its output, that can ever be served
     long_prefill_token_threshold="i8", reserve_full_prompt="?", watermark_blocks="i8", prefix_caching="?",
     by_priority="?", prefill_schedule_interval="i8",
+    role="i8",  # agentctl.sim.roles
     is_sglang="?",
     chunked_prefill_size="i8",  # NO_LIMIT: prompts are never cut
     max_prefill_tokens="i8", mixed_chunk="?", ignore_eos="?",
@@ -93,6 +96,7 @@ SNAPSHOT = _record(
 # How the router looks at engines.
 ROUTER = _record(
     sees="i8",  # sum of SEES_* (agentctl.sim.sight)
+    has_roles="?",
     interval="f8", delay="f8",  # of engine metrics; interval 0: always fresh
     next_publish="i8",  # its number
     index_delay="f8",
@@ -240,6 +244,7 @@ class State(NamedTuple):
     router: NDArray  # ROUTER, one record
     routes: NDArray  # ROUTE [gateway, engine]
     last_chosen: NDArray[np.int64]  # [gateway] engine of its previous decision, NONE
+    last_decode: NDArray[np.int64]  # [gateway] and of the previous one that decodes
     memory: NDArray[np.float64]  # [gateway, place] the policy's own
     published: NDArray  # SNAPSHOT [publish mod their number, engine]
     sent: NDArray  # SENT [publish mod their number, gateway, engine]
@@ -275,6 +280,13 @@ class State(NamedTuple):
     uses: NDArray
     energy: NDArray[np.float64]
     meters: NDArray
+    # hand-overs: agentctl.sim.pair_state says what these are
+    pairs: NDArray
+    docks: NDArray
+    network: NDArray
+    asks: NDArray[np.int64]
+    waiting: NDArray[np.int64]
+    over: NDArray[np.int64]
 
 
 def make_limits(cluster: Cluster) -> NDArray:
@@ -287,6 +299,7 @@ def make_limits(cluster: Cluster) -> NDArray:
         limits[name] = [getattr(pool, name) for pool in pools]
     limits["watermark_blocks"] = [math.floor(pool.watermark * pool.kv_blocks) for pool in pools]
     limits["by_priority"] = [pool.scheduling_policy == "priority" for pool in pools]
+    limits["role"] = [ROLES[pool.role] for pool in pools]
     limits["is_sglang"] = [pool.scheduler == "sglang" for pool in pools]
     limits["chunked_prefill_size"] = [
         pool.chunked_prefill_size if pool.chunked_prefill_size > 0 else NO_LIMIT for pool in pools
@@ -321,10 +334,10 @@ def make_state(
     requests: Requests,
     sight: Sight = EVERYTHING,
     own: OwnIndex | None = None,
-    tiers: Cluster | None = None,
+    cluster: Cluster | None = None,
 ) -> State:
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
-    gateways' own the precise one is asked; KV tiers and power are those of the cluster `tiers`."""
+    gateways' own the precise one is asked; KV tiers, the network and power are those of `cluster`."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
     engines = _by_cache_line(k, np.zeros(1, ENGINE))
     engines["batch_ended"] = -np.inf
@@ -336,14 +349,14 @@ def make_state(
     has_trees = bool(limits["is_sglang"].any())
     lines = np.zeros((content.n_lines, k), LINE)
     lines["first_run"], lines["news"] = NONE, NO_NEWS
-    jobs, path = _make_jobs(content, requests), _ranges(content)
+    n, is_handed_over = requests.arrival.size, has_roles(cluster)
+    jobs, path = _make_jobs(content, requests, is_handed_over), _ranges(content)
     asides = np.zeros(jobs.size if own or sight.sees & SEES_ACTIVE else 1, ASIDE)
     asides["previous_active"] = asides["next_active"] = NONE
     if own is not None:
-        asides["own_start"], asides["own_stop"] = (
-            path.size + own.content.start[:-1],
-            path.size + own.content.start[1:],
-        )
+        both_halves = 2 if is_handed_over else 1
+        asides["own_start"] = np.tile(path.size + own.content.start[:-1], both_halves)
+        asides["own_stop"] = np.tile(path.size + own.content.start[1:], both_halves)
         path = np.concatenate([path, _ranges(own.content)])
     most_holds = int((limits["max_num_seqs"] * limits["usable_blocks"]).sum()) + 64
     n_holds = 0 if has_trees else min(most_holds, MAX_HOLDS)
@@ -358,24 +371,30 @@ def make_state(
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
         _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
-        *_make_router(sight, content.n_lines, k, own, tiers is not None and bool(tiers.kv_tiers)),
-        *make_tiers(tiers, content, requests.arrival.size, k, seqs),
-        *make_energy(tiers, k, requests.arrival.size),
+        *_make_router(sight, content.n_lines, k, own, cluster),
+        *(tiers := make_tiers(cluster, content, jobs.size, k, seqs, n if is_handed_over else 0)),
+        *make_energy(cluster, k, jobs.size),
+        *make_pairs(cluster, n, k, tiers.links.size - 1),
     )  # fmt: skip
     return State(*arrays)
 
 
-def _make_jobs(content: Content, requests: Requests) -> NDArray:
+def _make_jobs(content: Content, requests: Requests, is_handed_over: bool) -> NDArray:
+    """One per request; then, where requests may be handed over, one more for the first token of each."""
+    n = requests.arrival.size
     empty = np.zeros(1, JOB)
     for name in ("top", "next_waiting", "engine"):
         empty[name] = NONE
     for name in ("arrival", "scheduled", "first_token", "finish"):
         empty[name] = np.nan
-    jobs = _by_cache_line(requests.arrival.size, empty)
-    jobs["prompt"], jobs["output"] = requests.prompt_tokens, requests.output_tokens
-    jobs["priority"] = requests.priority
-    jobs["path_start"] = jobs["path_at"] = content.start[:-1]
-    jobs["path_stop"] = content.start[1:]
+    jobs = _by_cache_line(2 * n if is_handed_over else n, empty)
+    for half in (jobs[:n], jobs[n:]):
+        if half.size:
+            half["prompt"], half["output"] = requests.prompt_tokens, requests.output_tokens
+            half["priority"] = requests.priority
+            half["path_start"] = half["path_at"] = content.start[:-1]
+            half["path_stop"] = content.start[1:]
+    jobs["output"][n:] = 1
     return jobs
 
 
@@ -411,10 +430,14 @@ def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
 
 
 def _make_router(
-    sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None, has_tiers: bool
+    sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None, cluster: Cluster | None
 ) -> list[NDArray]:
     router, g = np.zeros(1, ROUTER), sight.gateways
+    has_tiers = cluster is not None and bool(cluster.kv_tiers)
+    router["has_roles"] = has_roles(cluster)
     n_own_lines, n_segments = _set_own(router, own) if own else (0, 0)
+    if has_roles(cluster):  # a prompt is sent to two engines at most
+        n_segments *= 2
     asked = SEES_ACTIVE | (SEES_TIERS if has_tiers else 0)
     router["keeps"] = own is not None or sight.sees & asked != 0
     router["sees"], router["index_delay"] = sight.sees, sight.index_delay_s
@@ -426,7 +449,7 @@ def _make_router(
     routes["first_active"] = NONE
     n_covered = n_lines if sight.sees & SEES_ACTIVE else 1
     records = (
-        router, routes, np.full(g, NONE), np.zeros((g, sight.memory)),
+        router, routes, np.full(g, NONE), np.full(g, NONE), np.zeros((g, sight.memory)),
         np.zeros((n_published, n_engines), SNAPSHOT), np.zeros((n_published, g, n_engines), SENT),
         np.zeros((g, n_covered, n_engines), COVER), np.empty(MAX_LATE if sight.index_delay_s else 1, LATE),
         np.zeros((g, n_own_lines, n_engines), PLACE), np.empty(n_segments, SEGMENT),

@@ -106,12 +106,16 @@ class TierState(NamedTuple):
 
 
 def make_tiers(
-    cluster: Cluster | None, content: Content, n_requests: int, n_engines: int, seqs: int
+    cluster: Cluster | None, content: Content, n_jobs: int, n_engines: int, seqs: int, n_moving: int
 ) -> TierState:
-    """Empty tiers. Raises ConfigError for what does not fit the pools."""
+    """Empty tiers. Raises ConfigError for what does not fit the pools. Behind their links there is one more,
+    for `n_moving` transfers at a time between engines."""
     settings = cluster.kv_tiers if cluster else ()
     if not settings or cluster is None:
-        return _tier_state((), np.zeros(0, TIER), content, 1, 1, 1, [1.0], np.zeros(1, np.int64), 0)
+        return _tier_state(
+            (), np.zeros(0, TIER), content, 1, n_engines if n_moving else 1, 1, [1.0], np.zeros(1, np.int64),
+            0, n_moving,
+        )  # fmt: skip
     tiers = np.zeros(len(settings), TIER)
     shares, first = [], 0
     for tier, one in zip(tiers, settings, strict=True):
@@ -123,7 +127,9 @@ def make_tiers(
     usable = np.repeat(
         [pool.usable_blocks for pool in cluster.pools], [pool.engines for pool in cluster.pools]
     )
-    return _tier_state(settings, tiers, content, n_requests, n_engines, content.n_lines, shares, usable, seqs)
+    return _tier_state(
+        settings, tiers, content, n_jobs, n_engines, content.n_lines, shares, usable, seqs, n_moving
+    )
 
 
 def _share(one: KvTier) -> float:
@@ -163,12 +169,13 @@ def _tier_state(
     settings: tuple[KvTier, ...],
     tiers: NDArray,
     content: Content,
-    n_requests: int,
+    n_jobs: int,
     n_engines: int,
     n_lines: int,
     shares: list[float],
     usable: NDArray[np.int64],
     seqs: int,
+    n_moving: int,
 ) -> TierState:
     """Slots: a stretch has a unit at least, a load a block of an engine, a store a unit on the way in."""
     lengths = _line_lengths(content) if settings else np.zeros(1, np.int64)
@@ -184,12 +191,12 @@ def _tier_state(
     )
     n_moves = n_stretches + int(usable.sum()) + 2 if settings else 1
     most_blocks = _most_blocks(content) + int(usable.max()) + 2 if settings else 1
-    links: Links = make_links(shares, n_moves, n_engines)
+    links: Links = make_links([*shares, *[1.0] * (n_moving > 0)], max(n_moves, n_moving), n_engines)
     n_losses = 4 * int(usable.max()) + 64 if writes_back else 0
     arrays: tuple[Any, ...] = (
         tiers, stores, np.zeros((len(shares), n_stretches), STRETCH), np.zeros((len(shares), n_lines), SHELF),
         np.zeros((len(shares), n_moves), MOVE), np.zeros(int(usable.sum()) + 2, SPAN), np.zeros(2, np.int64),
-        np.zeros(n_requests, LOADS), np.full((n_requests, max(len(settings), 1)), UNKNOWN, np.int32),
+        np.zeros(n_jobs, LOADS), np.full((n_jobs, max(len(settings), 1)), UNKNOWN, np.int32),
         np.zeros(n_engines, BENCH), _line_depths(content) if settings else np.zeros(1, np.int64),
         np.zeros((n_lines, n_engines) if writes_back else (1, 1), np.int32), np.zeros(n_losses, REACH),
         np.zeros(most_blocks, FOUND), np.zeros(2 * most_blocks + n_losses, REACH),

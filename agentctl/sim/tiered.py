@@ -28,6 +28,8 @@ from agentctl.sim.tier_state import ASYNC, AWAITED, LOADING, NO_STANDING, READY,
 from agentctl.sim.tier_store import path_units
 from agentctl.sim.tier_storing import note_prompt, store_through, who_may_be_stored, write_back
 
+PASSED = -1
+
 
 @rule
 def start(s, e, now):
@@ -37,8 +39,8 @@ def start(s, e, now):
         return 0
     bench.start_after, bench.layered_until, bench.first_layer = now, now, 0.0
     budget, n_planned, preempted = _plan(s, e, now)
-    while n_planned == 0 and bench.n_ready > 0 and engine.n_running == 0 and bench.n_loading == 0:
-        _start_over(s, e)
+    while n_planned == 0 and is_stuck(s, e):
+        start_over(s, e)
         budget, n_planned, preempted = _plan(s, e, now)
     write_back(s, e, now)
     transfers_end(s, now)
@@ -49,7 +51,7 @@ def start(s, e, now):
         bench.awaits = True
         return 0
     if only_decodes and not preempted and n_planned == engine.n_running:
-        _repeat(s, e, budget)
+        repeat_decodes(s, e, budget, s.benches[e].n_loading)
     set_end(s, e)
     return 0
 
@@ -64,18 +66,24 @@ def _plan(s, e, now):
             budget, n_planned = _admit(s, e, budget, n_planned, now)
         if n_planned or not preempted:
             break
-    if s.losses.size:
-        for i in range(s.engines[e].n_running):
-            if s.planned[e, i] and not is_decode(s.jobs[s.running[e, i]]):
-                note_prompt(s, e, s.running[e, i])
+    note_planned(s, e)
     return budget, n_planned, preempted
 
 
 @kernel
-def _repeat(s, e, budget):
-    """Those that load are not tried; what one that is tried finds in tiers may change at any time."""
+def note_planned(s, e):
+    if s.losses.size:
+        for i in range(s.engines[e].n_running):
+            if s.planned[e, i] and not is_decode(s.jobs[s.running[e, i]]):
+                note_prompt(s, e, s.running[e, i])
+
+
+@kernel
+def repeat_decodes(s, e, budget, n_passed):
+    """Of those that wait, `n_passed` are not tried; what one that is tried finds in tiers may change at any
+    time."""
     engine, limit = s.engines[e], s.limits[e]
-    n_tried = engine.n_waiting - s.benches[e].n_loading
+    n_tried = engine.n_waiting - n_passed
     if n_tried > 0 and not limit.reserve_full_prompt:
         return
     n_free = np.int64(engine.n_free)
@@ -94,35 +102,48 @@ def _repeat(s, e, budget):
 def _admit(s, e, budget, n_planned, now):
     """Those that load are passed, and those that have loaded need no lookup."""
     engine, limit = s.engines[e], s.limits[e]
-    size, before, r = limit.block_tokens, np.int64(NONE), engine.first_waiting
+    before, r = np.int64(NONE), np.int64(engine.first_waiting)
     while r != NONE and budget > 0 and engine.n_running < limit.max_num_seqs:
-        job, one = s.jobs[r], s.loads[r]
-        if one.standing == NO_STANDING and not _begin(s, e, r, budget, now):
+        after = np.int64(s.jobs[r].next_waiting)
+        tokens = admit(s, e, before, r, budget, now)
+        if tokens == 0:
             break
-        after = np.int64(job.next_waiting)
-        if one.standing == LOADING:
-            before, r = r, after
-            continue
-        tokens = min(threshold(s, e, job.prompt + job.emitted - job.computed), budget)
-        whole = job.prompt + job.emitted if limit.reserve_full_prompt else job.computed + tokens
-        spare = limit.watermark_blocks if engine.n_running else 0
-        if blocks_for(whole, size) - job.n_blocks + spare > engine.n_free:
-            break  # only a loaded one can fail here
-        allocate(s, e, r, tokens)
-        if s.losses.size:
-            note_prompt(s, e, r)
-        if one.standing == READY:
-            one.standing = NO_STANDING
-            s.benches[e].n_ready -= 1
-        if math.isnan(job.scheduled):
-            job.scheduled = now
-        owe_rest(s, e, r)
-        leave_queue(s, e, before, r)
-        join_running(s, e, r, tokens)
-        budget -= tokens
-        n_planned += 1
+        if tokens == PASSED:
+            before = r
+        else:
+            budget -= tokens
+            n_planned += 1
         r = after
     return budget, n_planned
+
+
+@kernel
+def admit(s, e, before, r, budget, now):
+    """Request r, which waits behind `before`, joins the batch if it fits; returns its tokens, 0 if it does
+    not fit, PASSED if it loads."""
+    engine, limit, job, one = s.engines[e], s.limits[e], s.jobs[r], s.loads[r]
+    size = limit.block_tokens
+    if one.standing == NO_STANDING and not _begin(s, e, r, budget, now):
+        return np.int64(0)
+    if one.standing == LOADING:
+        return np.int64(PASSED)
+    tokens = min(threshold(s, e, job.prompt + job.emitted - job.computed), budget)
+    whole = job.prompt + job.emitted if limit.reserve_full_prompt else job.computed + tokens
+    spare = limit.watermark_blocks if engine.n_running else 0
+    if blocks_for(whole, size) - job.n_blocks + spare > engine.n_free:
+        return np.int64(0)  # only a loaded one can fail here
+    allocate(s, e, r, tokens)
+    if s.losses.size:
+        note_prompt(s, e, r)
+    if one.standing == READY:
+        one.standing = NO_STANDING
+        s.benches[e].n_ready -= 1
+    if math.isnan(job.scheduled):
+        job.scheduled = now
+    owe_rest(s, e, r)
+    leave_queue(s, e, before, r)
+    join_running(s, e, r, tokens)
+    return tokens
 
 
 @kernel
@@ -181,7 +202,14 @@ def _count_hits(s, e, r, hit, n):
 
 
 @kernel
-def _start_over(s, e):
+def is_stuck(s, e):
+    """Whether nothing runs or loads, and what has loaded holds blocks."""
+    bench = s.benches[e]
+    return bench.n_ready > 0 and s.engines[e].n_running == 0 and bench.n_loading == 0
+
+
+@kernel
+def start_over(s, e):
     """The loaded one that is last in the queue gives its blocks back."""
     last, r = np.int64(NONE), s.engines[e].first_waiting
     while r != NONE:

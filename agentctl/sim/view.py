@@ -42,6 +42,10 @@ class View(NamedTuple):
     block_tokens             tokens per block of the engines
     path                     ranges (line, length) of all requests' blocks; this one's are path_start to
                              path_stop - 1, its first prompt // block_tokens blocks being the prompt's
+    roles                    of engines: BOTH, PREFILL or DECODE of agentctl.sim.roles
+    last_decode              engine that the router's previous request was to be decoded on; -1 before the first
+    prefill_engine           that has computed this request's prompt, where only its decoder is asked for; -1
+    over                     requests that have ended or were turned away, in that order: the first n_over
     """
 
     now: float
@@ -70,3 +74,8 @@ class View(NamedTuple):
     path_stop: int
     host_hit_tokens: NDArray[np.int64]
     global_hit_tokens: NDArray[np.int64]
+    roles: NDArray[np.int64]
+    last_decode: int
+    prefill_engine: int
+    over: NDArray[np.int64]
+    n_over: int

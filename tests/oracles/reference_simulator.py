@@ -524,8 +524,8 @@ class Cluster:
             now = self._next_event()
             if now == math.inf:
                 break
-            self._transfers_end(now)
             self.router.publish_before(now)
+            self._transfers_end(now)
             for engine in self.engines:  # (1) batches that end now
                 if engine.batch_ends == now:
                     for job in engine.finish(now):

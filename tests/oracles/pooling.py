@@ -1,0 +1,163 @@
+"""Random pools with roles, and the judge's run of them beside the simulator's."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+from oracles.comparison import check_equal, policy_of, recorded
+from oracles.random_clusters import Case
+from oracles.reference_pools import LATER, Network, Placement, PoolCluster
+from oracles.tiering import UNEVEN
+
+from agentctl.cluster import Cluster
+from agentctl.cluster import Network as Link
+from agentctl.sim import roles as answers
+from agentctl.sim.driver import simulate
+from agentctl.sim.outcome import Outcome
+
+ROLES = st.sampled_from(
+    [("prefill", "decode"), ("prefill", "decode", "decode"), ("prefill", "prefill", "decode"),
+     ("decode", "prefill"), ("prefill", "both"), ("both", "decode"), ("decode", "both", "prefill"),
+     ("prefill", "both", "decode"), ("both", "both", "decode")]
+)  # fmt: skip
+# transfers end with nothing else, or take no time: sums of times are not exact
+NETWORKS = st.builds(
+    Network,
+    st.one_of(st.floats(0.5, 50.0), st.floats(4.0, 1000.0), st.just(math.inf)).map(lambda x: x * UNEVEN),
+    st.sampled_from([0.0, 0.0, 0.125 * UNEVEN, 3.0 * UNEVEN]),
+)
+
+
+class Dice:
+    """All that may be answered, at random; waiting only for what can end without the one that waits."""
+
+    def __init__(self, roles, seed):
+        self.roles, self.random = roles, random.Random(seed)
+        self.going, self.safe = set(), set()
+        self.asked = []  # (request, where its prompt was computed, the view)
+
+    def pairs(self):
+        engines = range(len(self.roles))
+        down = {("prefill", "both"), ("prefill", "decode"), ("both", "decode")}
+        return [
+            Placement(p, d)
+            for p in engines
+            for d in engines
+            if (self.roles[p], self.roles[d]) in down or (p == d and self.roles[p] != "prefill")
+        ]
+
+    def place(self, view, r):
+        if self.going and self.random.random() < 0.3:
+            return None
+        placement = self.random.choice(self.pairs())
+        if self.random.random() < 0.05:  # what no roles permit
+            placement = Placement(*(self.random.choice(range(len(self.roles))) for _ in range(2)))
+        self.going.add(r)
+        if placement.prefill == placement.decode:
+            self.safe.add(r)
+        elif self.random.random() < 0.3:
+            return Placement(placement.prefill, LATER)
+        return placement
+
+    def place_decode(self, view, r):
+        self.going.discard(r)
+        if self.safe and "both" not in self.roles and self.random.random() < 0.5:
+            return None
+        self.going.add(r)
+        self.safe.add(r)
+        if self.random.random() < 0.05:
+            return self.random.choice(range(len(self.roles)))
+        return self.random.choice([e for e, role in enumerate(self.roles) if role == "decode"] or [1])
+
+    def ended(self, r):
+        self.going.discard(r)
+        self.safe.discard(r)
+
+
+class Told:
+    """A placer and what it was shown."""
+
+    def __init__(self, placer):
+        self.placer, self.seen, self.over = placer, [], []
+
+    def place(self, view, r):
+        self.seen.append((r, -1, vars(view)))
+        return self.placer.place(view, r)
+
+    def place_decode(self, view, r):
+        self.seen.append((r, 0, vars(view)))
+        return self.placer.place_decode(view, r)
+
+    def ended(self, r):
+        self.over.append(r)
+        self.placer.ended(r)
+
+
+def answering(placer):
+    """The judge's placer as a policy of the simulator."""
+    n_over = 0
+
+    def choose(view, r):
+        nonlocal n_over
+        for q in view.over[n_over : view.n_over]:
+            placer.ended(int(q))
+        n_over = view.n_over
+        if view.prefill_engine >= 0:
+            decode = placer.place_decode(view, r)
+            return answers.NOT_YET if decode is None else decode
+        placement = placer.place(view, r)
+        if placement is None:
+            return answers.NOT_YET
+        if placement.prefill == LATER:
+            return answers.REFUSED
+        return answers.hand_over(placement.prefill, placement.decode)
+
+    return choose
+
+
+def with_roles(case: Case, roles, network: Network) -> Cluster:
+    """A pool for each engine; a token's KV is one byte."""
+    pool = case.cluster.pools[0]
+    profile = replace(pool.profile, kv_bytes_per_token=1)
+    pools = tuple(
+        replace(pool, name=f"p{e}", role=role, engines=1, profile=profile) for e, role in enumerate(roles)
+    )
+    return replace(case.cluster, pools=pools, network=Link(network.bytes_per_s, network.latency_s))
+
+
+def pooled(case: Case, roles, placer, network: Network) -> PoolCluster:
+    return PoolCluster(
+        case.requests, [case.limits[0]] * len(roles), list(roles), placer, network,
+        trace_block=case.trace_block, seed=case.seed, concurrency=case.concurrency, settings=case.settings,
+    )  # fmt: skip
+
+
+def check_pooled(case: Case, roles, network: Network, seed: int, relative=1e-9) -> Outcome:
+    """Both simulators agree on every request, both its engines, what moved when, and what the policy saw."""
+    return check_placer(case, roles, network, lambda: Dice(roles, seed), relative)
+
+
+def check_placer(case: Case, roles, network: Network, make, relative=1e-9) -> Outcome:
+    told, shown = Told(make()), []
+    judged = pooled(case, roles, told, network).run()
+    outcome = simulate(
+        case.workload, with_roles(case, roles, network), policy_of(recorded(answering(make()), shown)),
+        case.seed, case.concurrency,
+    )  # fmt: skip
+    for (r, _, theirs), (also_r, ours) in zip(told.seen, shown, strict=False):
+        assert r == also_r
+        for name, value in theirs.items():
+            if name in ours:
+                np.testing.assert_allclose(ours[name], value, rtol=relative, atol=relative, err_msg=name)
+    assert len(told.seen) == len(shown)
+    check_equal(judged, outcome, relative)
+    assert outcome.decode_engine.tolist() == [q.decode_engine for q in judged]
+    assert outcome.moved_tokens.tolist() == [q.moved for q in judged]
+    assert outcome.decode_hit_tokens.tolist() == [q.decode_hit for q in judged]
+    for name, field in (("transfer_began", outcome.move_began_s), ("transfer_ended", outcome.move_ended_s)):
+        np.testing.assert_allclose(field, [getattr(q, name) for q in judged], rtol=relative, err_msg=name)
+    return outcome
