@@ -259,7 +259,9 @@ def _check_roles(cluster: Cluster) -> None:
             "links pools of different roles, and all are both", place="[network]", hint="leave it out"
         )
     if roles == {"prefill"}:
-        raise ConfigError("no pool decodes", place="[[pool]] role", expected="a pool that decodes, or is both")
+        raise ConfigError(
+            "no pool decodes", place="[[pool]] role", expected="a pool that decodes, or is both"
+        )
 
 
 def own_index(router: Router) -> IndexParams | None:

@@ -108,9 +108,7 @@ def choice_of(s, arrivals, requests, r, choose, my, seed, settle, ask):  # type:
 
 
 def do_answer(s, arrivals, r, answer, finish, settle, ask, note, place):  # type: ignore[no-untyped-def]
-    return place_or_send(
-        handle_of(s), handle_of(arrivals), r, answer, finish, settle, ask, note, place
-    )
+    return place_or_send(handle_of(s), handle_of(arrivals), r, answer, finish, settle, ask, note, place)
 
 
 INTEGER, FLOAT = types.int64, types.float64

@@ -132,6 +132,7 @@ def _set_tier_hits(outcome: Outcome, cluster: Cluster, s: State) -> None:
     if outcome.moved_tokens is not None:  # the halves that compute prompts
         hits += np.maximum(s.tier_hits[n:], 0)
         loads += s.loads["load_s"][n:] + outcome.transfer_s
+        hits[~outcome.done], loads[~outcome.done] = 0, 0.0  # turned away after its first token
     for scope, field in (("engine", "hit_host_tokens"), ("cluster", "hit_global_tokens")):
         tiers = [t for t, tier in enumerate(cluster.kv_tiers) if tier.scope == scope]
         if tiers:

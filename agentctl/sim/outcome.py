@@ -70,7 +70,7 @@ class Outcome:
     # seconds from the start of its loads to their end
     hit_host_tokens: I64 | None = None
     hit_global_tokens: I64 | None = None
-    # with KV tiers or roles: and, of a request that was handed over, from the start of its transfer to its end
+    # or roles: and from the start to the end of its transfer, of a request that was handed over
     transfer_s: F64 | None = None
     # with roles only: where tokens but the first were computed, tokens moved there and found there, and when
     decode_engine: I64 | None = None

@@ -1,4 +1,4 @@
-"""What becomes of a policy's answer where engines have roles: a request is sent, handed over, kept or refused.
+"""What becomes of a policy's answer where engines have roles: a request is sent, handed over, kept, refused.
 
 Roles say which engine may compute a prompt for which: prefill for both or decode, both for decode, and both
 and decode for themselves. Sources: llm-d and Dynamo; the judge's docstring says what they leave open.
@@ -102,7 +102,7 @@ def _can_serve(s, r, prefill, decode):
         return False
     if decode != LATER:
         return _is_permitted(s, prefill, decode) and fits(s.limits[decode], job)
-    for d in range(s.engines.size):  # noqa: SIM110  (numba has no generators here)
+    for d in range(s.engines.size):
         if d != prefill and _is_permitted(s, prefill, d) and fits(s.limits[d], job):
             return True
     return False

@@ -1,9 +1,9 @@
 """One engine's scheduler where prompts are computed on one engine and decoded on another: vLLM's rules, and
 what a hand-over adds. The judge's docstring (tests/oracles/reference_pools.py) has the whole set of rules.
 
-A request r that is handed over is two jobs. Job n + r, of one token, computes the prompt; its blocks stay in
-use until its KV has moved. Job r is in its decoder's queue from then on. It is admitted when the blocks of its
-prompt and its first token fit, takes them all and is passed while its KV moves; once that is here it runs
+A request r that is handed over is two jobs. Job n + r, of one token, computes the prompt; its blocks stay
+in use until its KV has moved. Job r is in its decoder's queue from then on. It is admitted when the blocks of
+its prompt and its first token fit, takes them all and is passed while its KV moves; once that is here it runs
 before whoever waits. With KV tiers the rules of agentctl.sim.tiered hold for all but the decode half, which
 asks no tier for what it is given.
 """
@@ -26,7 +26,8 @@ from agentctl.sim.scheduler import join_running, threshold
 from agentctl.sim.sight import SEES_ACTIVE
 from agentctl.sim.state import NONE
 from agentctl.sim.steps import cut, repeat, set_end, settle, time_batch
-from agentctl.sim.tier_storing import store_through, who_may_be_stored, write_back
+from agentctl.sim.tier_moves import set_moving
+from agentctl.sim.tier_storing import note_prompt, store_through, who_may_be_stored, write_back
 
 
 @rule
@@ -208,10 +209,7 @@ def hand_overs_end(s, now, planning):
             s.pairs[r].ended = now
             let_go(s, r, now, planning)
             _has_come(s, r, now)
-    s.moving[0] = s.links[link].due
-    if s.tiers.size:
-        for k in range(s.stores.size):
-            s.moving[0] = min(s.moving[0], s.links[k].due)
+    set_moving(s)
 
 
 @kernel
@@ -248,6 +246,8 @@ def _has_come(s, r, now):
         named = np.int64(s.jobs[r].n_named)
         name_blocks(s, e, r, s.jobs[r].prompt // s.limits[e].block_tokens)
         announce_loaded(s, e, r, named, now)
+        if s.losses.size:
+            note_prompt(s, e, r)
     s.pairs[r].standing = HERE
     s.docks[e].n_moving -= 1
     s.docks[e].n_here += 1

@@ -212,10 +212,16 @@ def next_ended(s, now):
                     arrive(s, k, x)
                 _free_move(s, k, x)  # its record can be read until the next transfer begins
                 return np.int64(k), x
-    s.moving[0] = math.inf
-    for k in range(s.stores.size):
-        s.moving[0] = min(s.moving[0], s.links[k].due)
+    set_moving(s)
     return np.int64(0), np.int64(0)
+
+
+@kernel
+def set_moving(s):
+    """When the next transfer ends, or its latency."""
+    s.moving[0] = math.inf
+    for k in range(s.links.size):
+        s.moving[0] = min(s.moving[0], s.links[k].due)
 
 
 @kernel

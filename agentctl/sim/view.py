@@ -43,7 +43,7 @@ class View(NamedTuple):
     path                     ranges (line, length) of all requests' blocks; this one's are path_start to
                              path_stop - 1, its first prompt // block_tokens blocks being the prompt's
     roles                    of engines: BOTH, PREFILL or DECODE of agentctl.sim.roles
-    last_decode              engine that the router's previous request was to be decoded on; -1 before the first
+    last_decode              engine that decodes the router's previous request; -1 before the first
     prefill_engine           that has computed this request's prompt, where only its decoder is asked for; -1
     over                     requests that have ended or were turned away, in that order: the first n_over
     """

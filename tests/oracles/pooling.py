@@ -7,11 +7,13 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from oracles.comparison import check_equal, policy_of, recorded
 from oracles.random_clusters import Case
 from oracles.reference_pools import LATER, Network, Placement, PoolCluster
-from oracles.tiering import UNEVEN
+from oracles.reference_tiered_pools import TieredPoolCluster
+from oracles.tiering import UNEVEN, check_tier_hits, with_tiers
 
 from agentctl.cluster import Cluster
 from agentctl.cluster import Network as Link
@@ -129,27 +131,31 @@ def with_roles(case: Case, roles, network: Network) -> Cluster:
     return replace(case.cluster, pools=pools, network=Link(network.bytes_per_s, network.latency_s))
 
 
-def pooled(case: Case, roles, placer, network: Network) -> PoolCluster:
-    return PoolCluster(
+def pooled(case: Case, roles, placer, network: Network, tiers=(), layers=None) -> PoolCluster:
+    kind, more = (TieredPoolCluster, {"tiers": tiers, "layers": layers}) if tiers else (PoolCluster, {})
+    return kind(
         case.requests, [case.limits[0]] * len(roles), list(roles), placer, network,
         trace_block=case.trace_block, seed=case.seed, concurrency=case.concurrency, settings=case.settings,
+        **more,
     )  # fmt: skip
 
 
-def check_pooled(case: Case, roles, network: Network, seed: int, relative=1e-9) -> Outcome:
+def check_pooled(case: Case, roles, network: Network, seed: int, tiers=(), layers=None) -> Outcome:
     """Both simulators agree on every request, both its engines, what moved when, and what the policy saw."""
-    return check_placer(case, roles, network, lambda: Dice(roles, seed), relative)
+    return check_placer(case, roles, network, lambda: Dice(roles, seed), tiers, layers)
 
 
-def check_placer(case: Case, roles, network: Network, make, relative=1e-9) -> Outcome:
+def check_placer(case: Case, roles, network: Network, make, tiers=(), layers=None, relative=1e-9) -> Outcome:
     told, shown = Told(make()), []
-    judged = pooled(case, roles, told, network).run()
+    judged = pooled(case, roles, told, network, tiers, layers).run()
+    if tiers:
+        case = with_tiers(case, tiers, layers)
     outcome = simulate(
         case.workload, with_roles(case, roles, network), policy_of(recorded(answering(make()), shown)),
         case.seed, case.concurrency,
     )  # fmt: skip
     for (r, _, theirs), (also_r, ours) in zip(told.seen, shown, strict=False):
-        assert r == also_r
+        assert (r, theirs["now"]) == (also_r, pytest.approx(ours["now"], rel=relative))
         for name, value in theirs.items():
             if name in ours:
                 np.testing.assert_allclose(ours[name], value, rtol=relative, atol=relative, err_msg=name)
@@ -160,4 +166,8 @@ def check_placer(case: Case, roles, network: Network, make, relative=1e-9) -> Ou
     assert outcome.decode_hit_tokens.tolist() == [q.decode_hit for q in judged]
     for name, field in (("transfer_began", outcome.move_began_s), ("transfer_ended", outcome.move_ended_s)):
         np.testing.assert_allclose(field, [getattr(q, name) for q in judged], rtol=relative, err_msg=name)
+    if tiers:
+        check_tier_hits(judged, outcome, tiers)
+        took = [q.load_s + (q.transfer_ended - q.transfer_began if q.moves else 0.0) for q in judged]
+        np.testing.assert_allclose(outcome.transfer_s, took, rtol=relative, atol=relative * 10)
     return outcome

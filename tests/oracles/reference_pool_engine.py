@@ -48,7 +48,7 @@ class PoolEngine(Engine):
             state = self.remote.get(job.r)
             if state is None and not self._reserve(job, budget):
                 return
-            if state == "queued" and not self._begin(job, now):
+            if state == "queued" and not self._begin_transfer(job, now):
                 return
             if self.remote.get(job.r) == "moving":
                 continue
@@ -74,7 +74,7 @@ class PoolEngine(Engine):
         job.blocks, job.cached, job.computed = list(hit), len(hit), at
         return True
 
-    def _begin(self, job: Job, now: float) -> bool:
+    def _begin_transfer(self, job: Job, now: float) -> bool:
         """One that was computed elsewhere: all its blocks, if they fit, and its transfer."""
         hit = self._lookup(job)
         if not self._fit(hit, job.length):

@@ -291,7 +291,7 @@ class TieredEngine(Engine):
 
     def schedule(self, now: float = 0.0) -> dict[int, int]:
         plan = super().schedule(now)
-        while self.ready and not (self.batch or self.running or self.loading):
+        while self.ready and self._stands_still():
             self._give_back([job for job in self.waiting if job.r in self.ready][-1])
             plan = super().schedule(now)
         self._write_back(now)
@@ -300,6 +300,9 @@ class TieredEngine(Engine):
         if self.batch_moves:
             self.batch_ends = math.inf
         return plan
+
+    def _stands_still(self) -> bool:
+        return not (self.batch or self.running or self.loading)
 
     def _give_back(self, job: Job) -> None:
         self.pool.release(job.blocks)

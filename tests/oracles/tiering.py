@@ -106,6 +106,14 @@ def tiered(case: Case, choose, tiers: list[Tier], layers: int | None = None) -> 
     )  # fmt: skip
 
 
+def check_tier_hits(judged, outcome: Outcome, some: list[Tier]) -> None:
+    for scope, found in (("engine", outcome.hit_host_tokens), ("cluster", outcome.hit_global_tokens)):
+        of_scope = [t for t, tier in enumerate(some) if tier.scope == scope]
+        if of_scope:
+            expected = [sum(q.tier_hits[t] for t in of_scope) if q.tier_hits else 0 for q in judged]
+            assert found.tolist() == expected
+
+
 def check_tiered(case: Case, choose, some: list[Tier], layers: int | None = None, relative=1e-9) -> Outcome:
     """Both simulators agree on every request, what tiers had of it, and what the policy saw."""
     told, shown = [], []
@@ -115,11 +123,7 @@ def check_tiered(case: Case, choose, some: list[Tier], layers: int | None = None
         mine.workload, mine.cluster, policy_of(recorded(choose, shown)), mine.seed, mine.concurrency
     )
     check_equal(judged, outcome, relative)
-    for scope, found in (("engine", outcome.hit_host_tokens), ("cluster", outcome.hit_global_tokens)):
-        of_scope = [t for t, tier in enumerate(some) if tier.scope == scope]
-        if of_scope:
-            expected = [sum(q.tier_hits[t] for t in of_scope) if q.tier_hits else 0 for q in judged]
-            assert found.tolist() == expected
+    check_tier_hits(judged, outcome, some)
     np.testing.assert_allclose(
         outcome.transfer_s, [q.load_s for q in judged], rtol=relative, atol=relative * 10
     )
