@@ -98,6 +98,21 @@ class Router:
     metrics_interval_s: Seconds | None = None  # 0: always fresh
     metrics_delay_s: Seconds | None = None  # from publishing to the router
     tie: Literal["policy", "first", "rotate", "random", "lexicographic"] = "policy"
+    split: dict[str, Any] | None = None  # a Split, where pools have roles
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which requests have their prompt computed on another engine than their decoder.
+
+    agentctl.sim.splitting says how. Of uncached tokens llm-d wants so many at least (0, its default: splits
+    nothing), Dynamo more than so many.
+    """
+
+    rule: Literal["always", "llm-d", "dynamo"] = "always"
+    uncached_tokens: Count | None = None  # llm-d, dynamo (2048)
+    uncached_share: Share | None = None  # dynamo (0.7)
+    prompt_tokens: Count | None = None  # llm-d (0): shorter ones are not split
 
 
 @dataclass(frozen=True)
@@ -198,6 +213,7 @@ def parse_cluster(tables: Mapping[str, Any], file: str, base: Path | None = None
     network = build(Network, tables["network"], f"{file}: [network]") if "network" in tables else None
     router = build(Router, tables.get("router", {}), f"{file}: [router]")
     build(IndexParams, router.index_params or {}, f"{file}: [router] index_params:")
+    build(Split, router.split or {}, f"{file}: [router.split]")
     if base is not None and re.search(r"\.py(:|$)", router.policy):  # a policy in a file, beside this one
         router = replace(router, policy=str(base / router.policy))
     return Cluster(pools, router, tiers, network)
@@ -252,8 +268,21 @@ def check_simulated(cluster: Cluster) -> None:
     _check_roles(cluster)
 
 
+SPLIT_KEYS = {
+    "always": (),
+    "llm-d": ("uncached_tokens", "prompt_tokens"),
+    "dynamo": ("uncached_tokens", "uncached_share"),
+}
+
+
 def _check_roles(cluster: Cluster) -> None:
     roles = {pool.role for pool in cluster.pools}
+    split = build(Split, cluster.router.split or {}, "[router.split]")
+    for key in ("uncached_tokens", "uncached_share", "prompt_tokens"):
+        if getattr(split, key) is not None and key not in SPLIT_KEYS[split.rule]:
+            raise ConfigError(f'does not belong to rule = "{split.rule}"', place=f"[router.split] {key}")
+    if roles == {"both"} and cluster.router.split:
+        raise ConfigError("no pool has a role", place="[router.split]", hint="leave it out")
     if roles == {"both"} and cluster.network is not None:
         raise ConfigError(
             "links pools of different roles, and all are both", place="[network]", hint="leave it out"

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import bind
 from agentctl.sim.handle import Handle, handle_of, keep
-from agentctl.sim.jit import IN_PLACE
+from agentctl.sim.jit import IN_PLACE, kernel
 from agentctl.sim.loop import advance, place_or_send
 from agentctl.sim.router import look
+from agentctl.sim.splitting import both_kernel, is_split_kernel, side_kernel
 from agentctl.sim.state import ENDED, STOP, State
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -85,10 +86,25 @@ def replay(  # type: ignore[no-untyped-def]
             return np.int64(-1), np.int64(0)
         if r == stop_at:
             break
-        e = choose(handle_of(look(s, arrivals, logged, r, seed, settle, ask)), logged, r, my)
+        e = answer_of(s, arrivals, logged, r, seed, choose, my, settle, ask)
         if not place_or_send(s, arrivals, r, e, finish, settle, ask, note, place):
             return r, e
     return np.int64(-2), np.int64(0)
+
+
+@kernel
+def answer_of(s, arrivals, logged, r, seed, choose, my, settle, ask):  # type: ignore[no-untyped-def]
+    """What the policy answers now; of one that names one engine, for both sides."""
+    view = look(s, arrivals, logged, r, seed, settle, ask)
+    sides = s.sides[0]
+    if not sides.is_on:
+        return choose(handle_of(view), logged, r, my)
+    first, stop = sides.first_decode, sides.stop_decode
+    d = choose(handle_of(side_kernel(view, first, stop, view.last_decode, 0)), logged, r, my)
+    if 0 <= d < stop - first and not is_split_kernel(sides, s.jobs[r].prompt, view.hit_tokens[first + d]):
+        return first + d
+    side = side_kernel(view, sides.first_prefill, sides.stop_prefill, view.last_chosen, 1)
+    return both_kernel(d, choose(handle_of(side), logged, r, my), sides)
 
 
 def next_request(s, arrivals, start, finish, settle, note, move):  # type: ignore[no-untyped-def]

@@ -22,7 +22,8 @@ from agentctl.sim.outcome import Outcome, TierUse
 from agentctl.sim.pair_state import has_roles
 from agentctl.sim.samples import first_samples, sample_from, samples_of
 from agentctl.sim.sharing import copies, session_tokens
-from agentctl.sim.sight import sight_of
+from agentctl.sim.sight import SEES_HITS, sight_of
+from agentctl.sim.splitting import both, is_split, side_of
 from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, OwnIndex, State, make_limits, make_state
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
@@ -88,13 +89,13 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
         preemptions=jobs["preemptions"].astype(np.int64),
         itl_max_s=np.where(done & (jobs["output"] > 1), jobs["itl_max"], np.nan),
     )
-    if has_roles(cluster):
+    if s.router["has_roles"][0]:
         _set_hand_overs(outcome, s)
     if cluster.kv_tiers:
         _set_tier_hits(outcome, cluster, s)
     if s.power["is_known"].any():
         outcome.energy_j, outcome.energy = s.energy[: workload.n_requests].copy(), energy_of_engines(s)
-        if has_roles(cluster):
+        if s.router["has_roles"][0]:
             outcome.energy_j += s.energy[workload.n_requests :]
     if observed:
         session, prompt = workload.requests.session, workload.requests.prompt_tokens
@@ -186,9 +187,19 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
         raise UsageError(f"concurrency is {concurrency}", expected="at least 1")
     content = _content_of(workload, common_block(cluster))
     sees, memory = getattr(policy, "sees", None), getattr(policy, "memory", None)
+    places = bool(getattr(policy, "places", False))
+    if places and memory and cluster.router.gateways > 1:
+        raise ConfigError(
+            f"{policy.name} keeps books of all sessions, and there are {cluster.router.gateways} gateways",
+            place="[router] gateways",
+            expected="1",
+        )
     sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
+    if has_roles(cluster) and not places:
+        asks_hits = (cluster.router.split or {}).get("rule", "always") != "always"
+        sight = sight._replace(memory=2 * sight.memory, sees=sight.sees | SEES_HITS * asks_hits)
     own = _own_index(workload, cluster, content)
-    s = make_state(make_limits(cluster), content, workload.requests, sight, own, cluster)
+    s = make_state(make_limits(cluster), content, workload.requests, sight, own, cluster, places)
     # one signature for all runs: arrays that are contiguous and writable
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
     world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster, s), policy, seed)
@@ -302,12 +313,26 @@ def _plain(s: State, arrivals: Arrivals, requests: Requests, rules: Rules, polic
             if r == stop_at:
                 return False
             view = look(s, arrivals, requests, r, seed, rules.settle, rules.ask)
-            answer = ask(policy, view, requests, r)
+            answer = answer_of(s, policy, view, requests, r)
             if not do(s, arrivals, r, answer, *rules[1:5], rules.place):
                 raise no_engine(policy, r, answer, s.engines.size)
         return False
 
     return go_on
+
+
+def answer_of(s: State, policy: Policy, view: View, requests: Requests, r: int) -> int:
+    """What a policy in plain Python answers; of one that names one engine, for both sides."""
+    sides: Any = s.sides[0]
+    if not sides.is_on:
+        return ask(policy, view, requests, r)
+    first, stop = int(sides.first_decode), int(sides.stop_decode)
+    d = ask(policy, side_of(view, first, stop, view.last_decode, 0), requests, r)
+    prompt = int(requests.prompt_tokens[r])
+    if 0 <= d < stop - first and not is_split(sides, prompt, int(view.hit_tokens[first + d])):
+        return first + d
+    side = side_of(view, int(sides.first_prefill), int(sides.stop_prefill), view.last_chosen, 1)
+    return int(both(d, ask(policy, side, requests, r), sides))
 
 
 def ask(policy: Policy, view: View, requests: Requests, r: int) -> int:
@@ -336,7 +361,7 @@ def rules_of(cluster: Cluster, s: State) -> Rules:
     if cluster.kv_tiers:
         start, finish, move = tiered.start, tiered.finish, tiered.move
     place = keeping.nothing
-    if has_roles(cluster):
+    if s.router["has_roles"][0]:
         start, finish, move, place = pooled.start, pooled.finish, pooled.move, placing.place
     elif s.power["is_known"].any():
         start, finish = energy.around(start)

@@ -51,19 +51,21 @@ class PairState(NamedTuple):
     asks: NDArray[np.int64]  # requests, of which the first n_asks count
     waiting: NDArray[np.int64]  # and n_waiting
     over: NDArray[np.int64]  # requests in the order in which they ended
+    sides: NDArray  # SIDES of agentctl.sim.splitting, one record
 
 
 def has_roles(cluster: Cluster | None) -> bool:
     return cluster is not None and any(pool.role != "both" for pool in cluster.pools)
 
 
-def make_pairs(cluster: Cluster | None, n_requests: int, n_engines: int, link: int) -> PairState:
+def make_pairs(
+    cluster: Cluster | None, n_requests: int, n_engines: int, link: int, is_needed: bool, sides: NDArray
+) -> PairState:
     """Nothing handed over. Raises ConfigError where a hand-over would take nobody knows how long."""
-    is_needed = cluster is not None and has_roles(cluster)
     n = n_requests if is_needed else 0
     network = np.zeros(1, NETWORK)
     network["link"] = link
-    if cluster is not None and is_needed:
+    if cluster is not None and has_roles(cluster):
         network["s_per_token"], network["latency"] = _network_of(cluster)
     pairs = np.zeros(n, PAIR)
     for name in ("prefill", "decode"):
@@ -72,7 +74,7 @@ def make_pairs(cluster: Cluster | None, n_requests: int, n_engines: int, link: i
         pairs[name] = np.nan
     arrays: tuple[Any, ...] = (
         pairs, np.zeros(n_engines if is_needed else 1, DOCK), network, np.zeros(n, np.int64),
-        np.zeros(n, np.int64), np.zeros(n_requests, np.int64),
+        np.zeros(n, np.int64), np.zeros(n_requests, np.int64), sides,
     )  # fmt: skip
     return PairState(*(array.view(np.recarray) if array.dtype.fields else array for array in arrays))
 

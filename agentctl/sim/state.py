@@ -20,6 +20,7 @@ from agentctl.sim.energy_state import make_energy
 from agentctl.sim.pair_state import has_roles, make_pairs
 from agentctl.sim.roles import ROLES
 from agentctl.sim.sight import SEES_ACTIVE, SEES_TIERS, Sight
+from agentctl.sim.splitting import make_sides
 from agentctl.sim.tier_state import make_tiers
 from agentctl.workload import Requests
 
@@ -287,6 +288,7 @@ class State(NamedTuple):
     asks: NDArray[np.int64]
     waiting: NDArray[np.int64]
     over: NDArray[np.int64]
+    sides: NDArray
 
 
 def make_limits(cluster: Cluster) -> NDArray:
@@ -335,10 +337,13 @@ def make_state(
     sight: Sight = EVERYTHING,
     own: OwnIndex | None = None,
     cluster: Cluster | None = None,
+    places: bool = False,
 ) -> State:
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
-    gateways' own the precise one is asked; KV tiers, the network and power are those of `cluster`."""
+    gateways' own the precise one is asked; KV tiers, the network and power are those of `cluster`. `places`:
+    the policy answers with a placement (agentctl.sim.roles)."""
     k, seqs = limits.size, int(limits["max_num_seqs"].max())
+    sides = make_sides(cluster, has_roles(cluster) and not places)
     engines = _by_cache_line(k, np.zeros(1, ENGINE))
     engines["batch_ended"] = -np.inf
     for name in ("first_waiting", "last_waiting", "first_news", "first_slot", "chunked"):
@@ -349,7 +354,7 @@ def make_state(
     has_trees = bool(limits["is_sglang"].any())
     lines = np.zeros((content.n_lines, k), LINE)
     lines["first_run"], lines["news"] = NONE, NO_NEWS
-    n, is_handed_over = requests.arrival.size, has_roles(cluster)
+    n, is_handed_over = requests.arrival.size, places or has_roles(cluster)
     jobs, path = _make_jobs(content, requests, is_handed_over), _ranges(content)
     asides = np.zeros(jobs.size if own or sight.sees & SEES_ACTIVE else 1, ASIDE)
     asides["previous_active"] = asides["next_active"] = NONE
@@ -371,10 +376,10 @@ def make_state(
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
         _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
-        *_make_router(sight, content.n_lines, k, own, cluster),
+        *_make_router(sight, content.n_lines, k, own, cluster, is_handed_over),
         *(tiers := make_tiers(cluster, content, jobs.size, k, seqs, n if is_handed_over else 0)),
         *make_energy(cluster, k, jobs.size),
-        *make_pairs(cluster, n, k, tiers.links.size - 1),
+        *make_pairs(cluster, n, k, tiers.links.size - 1, is_handed_over, sides),
     )  # fmt: skip
     return State(*arrays)
 
@@ -430,13 +435,18 @@ def _make_runs(limits: NDArray, engines: NDArray, blocks: int) -> NDArray:
 
 
 def _make_router(
-    sight: Sight, n_lines: int, n_engines: int, own: OwnIndex | None, cluster: Cluster | None
+    sight: Sight,
+    n_lines: int,
+    n_engines: int,
+    own: OwnIndex | None,
+    cluster: Cluster | None,
+    is_handed_over: bool,
 ) -> list[NDArray]:
     router, g = np.zeros(1, ROUTER), sight.gateways
     has_tiers = cluster is not None and bool(cluster.kv_tiers)
-    router["has_roles"] = has_roles(cluster)
+    router["has_roles"] = is_handed_over
     n_own_lines, n_segments = _set_own(router, own) if own else (0, 0)
-    if has_roles(cluster):  # a prompt is sent to two engines at most
+    if is_handed_over:  # a prompt is sent to two engines at most
         n_segments *= 2
     asked = SEES_ACTIVE | (SEES_TIERS if has_tiers else 0)
     router["keeps"] = own is not None or sight.sees & asked != 0

@@ -32,8 +32,10 @@ def weighted(weights):
     return choose
 
 
-def policy_of(choose):
-    return SimpleNamespace(name="test", my=None, choose=lambda view, requests, r, my: choose(view, r))
+def policy_of(choose, places=False):
+    return SimpleNamespace(
+        name="test", my=None, places=places, choose=lambda view, requests, r, my: choose(view, r)
+    )
 
 
 def recorded(choose, seen):
