@@ -20,7 +20,8 @@ from agentctl.endpoint.dialect import PROMPTS, find_dialect
 from agentctl.endpoint.measured import dialect_of, new_salt
 from agentctl.endpoint.replay import Limits, Progress, replay
 from agentctl.endpoint.replayed import REPLAY_SCHEMA, Replayed, first_token_s, read_replayed, why_not
-from agentctl.endpoint.server import ask_server, check_quiet
+from agentctl.endpoint.rows_file import with_zeros
+from agentctl.endpoint.server import ask_server, check_quiet, short
 from agentctl.endpoint.slice import Contents, Slice, cut
 from agentctl.engine_meta import UNLIMITED
 from agentctl.errors import ConfigError, InputError, UsageError
@@ -126,7 +127,7 @@ async def replayed_from(
         )
         header = {
             "schema": REPLAY_SCHEMA, "trace": trace.digest, "slice": asked.slice, "max_context": max_context,
-            "model": server.model, "kind": server.kind, "limits": server.limits, "salt": salt,
+            "model": short(server.model), "kind": server.kind, "limits": server.limits, "salt": salt,
             "dialect": dialect.as_header(), "agentctl": __version__,
         }  # fmt: skip
         with atomic_file(path, force=True) as temporary:  # what was there goes, now that the server answers
@@ -244,7 +245,7 @@ def _as_log(part: Slice, rows: Replayed, reasons: list[str | None], block: int, 
     ids = part.workload.request_ids
     lines = [
         json.dumps(_logged(row, why, ids[row["request"]], contents, unit))
-        for row, why in zip(rows.rows, reasons, strict=True)
+        for row, why in zip(with_zeros(rows.rows), reasons, strict=True)
         if row["status"] != "not sent"
     ]
     path = output.with_suffix(".jsonl")

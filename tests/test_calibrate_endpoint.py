@@ -104,6 +104,11 @@ def test_hits_that_are_not_reported_leave_the_mixed_load_unjudged(tmp_path):
     assert found.profile is not None
 
 
+def test_hits_that_are_reported_only_where_there_are_some_are_enough(tmp_path):
+    mixed = calibrate_endpoint(probed(tmp_path / "m.jsonl", fault="no-zeros")).mixed
+    assert mixed.ttft_mape < 1e-3
+
+
 def test_the_same_rows_make_the_same_bytes(measured):
     again = calibrate_endpoint(read_measured(measured.path))
     assert again.toml() == calibrate_endpoint(measured).toml()

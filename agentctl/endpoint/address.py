@@ -46,5 +46,12 @@ def is_loopback(host: str) -> bool:
 
 
 def api_key() -> str | None:
-    """From the environment; it goes into a header and nowhere else."""
-    return next((os.environ[name] for name in KEYS if os.environ.get(name)), None)
+    """From the environment; it goes into a header and nowhere else. Raises UsageError, without a word of it,
+    for what no header holds."""
+    name = next((name for name in KEYS if os.environ.get(name)), None)
+    if name is None:
+        return None
+    key = os.environ[name]
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError("holds spaces, line ends or other than ASCII", place=name, expected="a key")
+    return key

@@ -27,10 +27,6 @@ def failure(answer: Answer) -> InputError:
     return InputError(fact, place="endpoint", hint=hint)
 
 
-def not_allowed(code: int) -> InputError:
-    return InputError(f"HTTP {code}: not allowed", place="endpoint", hint=KEY_HINT)
-
-
 def _of_http(code: int) -> tuple[str, str]:
     if code in (401, 403):
         return f"HTTP {code}: not allowed", KEY_HINT

@@ -87,6 +87,8 @@ def why_not(row: dict[str, Any], disturbed: Sequence[dict[str, Any]], as_text: b
         return "more cached than sent"
     if not row["chunks_s"] or row["completion_tokens"] > row["max_tokens"]:
         return "another output than asked for"
+    if len(row["chunks_s"]) > row["completion_tokens"]:
+        return "usage differs from what came"
     end = row["sent"] + row["chunks_s"][-1]
     beside = [one for one in disturbed if one["from"] < end and row["sent"] < one["to"]]
     if any(one["others"] > 0 for one in beside):

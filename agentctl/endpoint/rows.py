@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from agentctl.endpoint.measured import Measured, dialect_of
+from agentctl.endpoint.rows_file import with_zeros
 from agentctl.estimators.endpoint_fit import Row
 
 WITHHELD = "chunks are not tokens"
@@ -43,6 +44,7 @@ def read_rows(measured: Measured) -> Read:
 
 def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_text: bool = False) -> Read:
     """steps  {name: its load_before, load_after, client_busy}, as far as known."""
+    requests = with_zeros(requests)
     aside: Counter[str] = Counter()
     rows: list[Row] = []
     mixed: list[Request] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,6 +57,13 @@ def read_rows_file(path: Path, schema: str) -> list[dict[str, Any]]:
     if len(rows) < len(lines):
         path.write_text("".join(f"{line}\n" for line in lines[:-1]), encoding="utf-8")
     return rows
+
+
+def with_zeros(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some servers report cached tokens only where there are any: there, none reported is none found."""
+    if not any(row["cached_tokens"] for row in rows):
+        return list(rows)
+    return [{**row, "cached_tokens": row["cached_tokens"] or 0} for row in rows]
 
 
 def check_answer(row: dict[str, Any], counts: Iterable[str]) -> None:

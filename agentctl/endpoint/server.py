@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
-from agentctl.endpoint.client import Client
-from agentctl.endpoint.failures import not_allowed
+from agentctl.endpoint.client import Answer, Client
+from agentctl.endpoint.failures import failure
 from agentctl.errors import InputError, UsageError
 from agentctl.profile import MOST
 
 CACHE = re.compile(r"^vllm:cache_config_info\{([^}]*)\}", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
+NO_LIST = (404, 405, 501)  # a server without /models
 LIMITS = ("max_model_len", "kv_blocks", "block_tokens", "max_num_seqs", "max_num_batched_tokens")
 
 
@@ -47,8 +48,8 @@ async def ask_server(client: Client, wanted: str | None = None) -> Server:
     models = await client.models()
     if models is None:
         raise InputError("nothing answers there", place="endpoint", hint="is the server up, the port right?")
-    if isinstance(models, int) and models in (401, 403):
-        raise not_allowed(models)
+    if isinstance(models, int) and models not in (200, *NO_LIST):
+        raise failure(Answer(0.0, "http", models))
     listed = models if isinstance(models, list) else []
     names = [str(one.get("id")) for one in listed]
     model = wanted or (names[0] if len(names) == 1 else None)

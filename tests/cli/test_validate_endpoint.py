@@ -68,6 +68,7 @@ def test_a_replay_ends_in_a_comparison_and_the_second_run_sends_nothing(agentctl
         content = path.read_bytes()
         assert b"secret" not in content and server.url.encode() not in content
     assert "Bearer secret" in server.headers[0]
+    assert "of 6 sessions sent" in agentctl("report", "run").out
     sent = len(server.seen)
     again = agentctl(*command)
     assert again.code == done.code and len(server.seen) == sent

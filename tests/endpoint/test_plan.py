@@ -95,3 +95,8 @@ def test_the_key_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "b")
     monkeypatch.setenv("AGENTCTL_API_KEY", "a")
     assert api_key() == "a"
+    for broken in ("se cret", "secret\n", "s\u00e9cret"):
+        monkeypatch.setenv("AGENTCTL_API_KEY", broken)
+        with pytest.raises(UsageError) as refused:
+            api_key()
+        assert "cret" not in str(refused.value)

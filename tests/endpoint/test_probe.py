@@ -93,6 +93,7 @@ def test_no_prompt_no_answer_and_no_key_is_written(tmp_path):
         ({"fault": "error-event"}, "an error inside the stream"),
         ({"fault": "no-usage"}, "reports no usage"),
         ({"fault": "wrong-usage", "takes": ("ids", "completions", "extras")}, "the request was refused"),
+        ({"fault": "no-list", "status": 302}, "HTTP 302: it sends us elsewhere"),
         ({"fault": "other-traffic"}, "serving 3 other requests"),
         ({"fault": "http", "status": 503, "good": 20}, "HTTP 503"),
         ({"fault": "garbage", "good": 20}, "no sequence of events"),
@@ -131,7 +132,12 @@ def test_what_cannot_be_trusted_is_set_aside_and_not_claimed(tmp_path, fault, re
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [("cached-more", "more cached than sent"), ("other-traffic", "other traffic")]
+    ("fault", "reason"),
+    [
+        ("cached-more", "more cached than sent"),
+        ("few-completed", "another output length than asked for"),
+        ("other-traffic", "other traffic"),
+    ],
 )
 def test_where_every_row_is_set_aside_nothing_is_fitted(tmp_path, fault, reason):
     measured, _ = probed(tmp_path / "m.jsonl", fault=fault, good=3)

@@ -42,7 +42,8 @@ class Server:
 
     fault  http (with `status`), redirect, not-streamed, stall, close, coalesce, bunch, wrong-usage, no-usage,
            stop, no-cached, other-traffic, need-key, garbage, huge-line, slow-headers, endless, babble,
-           error-event, cached-more; half: no chunk for two of three tokens unless a letter is forced
+           error-event, cached-more, few-completed, no-zeros, no-list (with `status`), flood;
+           half: no chunk for two of three tokens unless a letter is forced
     takes  what it understands: ids, text, completions, chat, extras (ignore_eos, cache_salt)
     limits labels of its cache in /metrics, as vLLM has them
     """
@@ -130,7 +131,14 @@ class Server:
             path = head.split(" ")[1]
             lines = [line for line in head.split("\r\n") if line.lower().startswith("content-le")]
             body = json.loads(await reader.readexactly(int(lines[0][15:]))) if lines else {}
-            if path == "/v1/models":
+            if path == "/v1/models" and self.fault == "no-list":
+                _reply(writer, "{}", self.status)
+            elif path == "/metrics" and self.is_bad("flood"):
+                writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+                for _ in range(200):
+                    writer.write(b"x" * 50_000)
+                    await writer.drain()
+            elif path == "/v1/models":
                 model = {"id": "tiny", "max_model_len": 4096, "owned_by": self.kind}
                 _reply(writer, json.dumps({"data": [model]}))
             elif path == "/metrics":
@@ -243,8 +251,9 @@ class Server:
             await writer.drain()
         if not self.is_bad("no-usage"):
             n = len(job.prompt) * (3 if self.is_bad("wrong-usage") else 1)
-            usage = {"prompt_tokens": n, "completion_tokens": job.max_tokens}
-            if not self.is_bad("no-cached"):
+            completed = job.max_tokens // 2 if self.is_bad("few-completed") else job.max_tokens
+            usage = {"prompt_tokens": n, "completion_tokens": completed}
+            if not self.is_bad("no-cached") and not (self.is_bad("no-zeros") and not job.cached):
                 more = 10**6 if self.is_bad("cached-more") else 0
                 usage["prompt_tokens_details"] = {"cached_tokens": job.cached + more}
             _event(writer, {"choices": [], "usage": usage})

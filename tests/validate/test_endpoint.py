@@ -197,6 +197,8 @@ def test_no_prompt_no_id_no_key_and_no_address_is_written(trace, tmp_path):
         ({"fault": "endless"}, "no sequence of events"),
         ({"fault": "error-event"}, "an error inside the stream"),
         ({"fault": "no-usage"}, "reports no usage"),
+        ({"fault": "no-list", "status": 302}, "HTTP 302: it sends us elsewhere"),
+        ({"fault": "no-list", "status": 500}, "HTTP 500"),
         ({"fault": "other-traffic"}, "serving 3 other requests"),
         ({"fault": "http", "status": 503, "good": 12}, "HTTP 503"),
         ({"fault": "garbage", "good": 12}, "no sequence of events"),
@@ -221,6 +223,7 @@ def test_a_server_that_cannot_be_used_is_an_error_in_words(trace, tmp_path, serv
         ("no-usage", "no usage"),
         ("wrong-usage", "usage differs from what was sent"),
         ("cached-more", "more cached than sent"),
+        ("few-completed", "usage differs from what came"),
         ("other-traffic", "other traffic"),
     ],
 )
@@ -233,6 +236,20 @@ def test_what_cannot_be_trusted_is_set_aside_and_the_rest_compared(trace, tmp_pa
     assert result.document["latencies"]["e2e_s"]["n"] == told["compared"]
     assert result.document["latencies"]["e2e_s"]["mape"]["value"] < 0.02
     assert any(reason in warning for warning in result.sections[0].warnings)
+
+
+def test_hits_that_are_reported_only_where_there_are_some_are_compared(trace, tmp_path):
+    rows, _ = replayed(trace, tmp_path / "m.jsonl", fault="no-zeros")
+    assert None in {row["cached_tokens"] for row in rows.rows}
+    told = compare(trace, rows, Asked(), PROFILE).document["hit_ratio"]
+    assert told["n"] == 24 and abs(told["gap"]["value"]) < 1e-9
+
+
+def test_metrics_without_end_are_no_metrics(trace, tmp_path):
+    rows, _ = replayed(trace, tmp_path / "m.jsonl", fault="flood")
+    result = compare(trace, rows, Asked(), PROFILE)
+    assert result.document["endpoint"]["other_traffic_known"] is False
+    assert any("would not be noticed" in warning for warning in result.sections[0].warnings)
 
 
 def test_coalesced_chunks_leave_the_ends_to_compare(trace, tmp_path):
