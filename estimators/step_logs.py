@@ -84,11 +84,12 @@ def _check_waits(kept: int, read: int, waited: int, most: float, place: str) -> 
 
 def _between(rows: Rows) -> np.ndarray:
     """Seconds from the end of a step to the begin of the next, where the next has decodes: the engine had
-    work all the time. Only of logs by an engine's own clock, which say how long it waited for a core."""
+    work all the time. None of logs that may leave steps out."""
     steps = rows.steps
-    own = np.isfinite(rows.wait_s) & np.isfinite(steps.time_s)
-    busy = own[:-1] & own[1:] & (steps.n_decode[1:] > 0)
-    return np.maximum(np.diff(steps.time_s) - steps.seconds[:-1], 0.0)[busy]
+    if not rows.follow or not np.isfinite(steps.time_s).all():
+        return np.empty(0)
+    gaps = np.diff(steps.time_s) - steps.seconds[:-1]
+    return np.maximum(gaps, 0.0)[steps.n_decode[1:] > 0]
 
 
 def _read(path: Path, n_layers: int | None, renamed: Mapping[str, str], inputs: dict[str, str]) -> Rows:

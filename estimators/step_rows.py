@@ -60,6 +60,7 @@ class Rows(msgspec.Struct):
     wait_s: Floats  # NaN where unknown
     format: str
     notes: list[str] = []
+    follow: bool = False  # every step of an engine is there, one after the other
 
 
 def json_rows(text: bytes, name: str) -> list[dict[str, Any]]:
@@ -151,7 +152,8 @@ def from_json(rows: Sequence[Mapping[str, Any]], name: str, renamed: Mapping[str
             hint="take that line out, or record with agentctl.recorders.vllm_scheduler",
         )
     steps = composed([row[batch] for row in rows], list(seconds), list(time_s))
-    return Rows(steps, wait_s, "steps with their composition")
+    # `scene`: of a measurement that leaves out what led to a batch (agentctl/inprocess)
+    return Rows(steps, wait_s, "steps with their composition", follow="scene" not in present)
 
 
 def _is_batch(value: Any) -> bool:

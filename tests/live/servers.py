@@ -87,8 +87,7 @@ def vllm_server(model: Path, steps: Path, arguments: dict[str, str]) -> Serving:
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
         "--host", "127.0.0.1", "--port", str(port),
-        "--load-format", "dummy", "--enforce-eager", "--distributed-executor-backend", "uni",
-        "--enable-prompt-tokens-details",
+        "--load-format", "dummy", "--enforce-eager", "--enable-prompt-tokens-details",
         "--scheduler-cls", "agentctl.recorders.vllm_scheduler.StepScheduler",
         *(word for name, value in arguments.items() for word in (f"--{name.replace('_', '-')}", value)),
     ]  # fmt: skip

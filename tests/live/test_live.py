@@ -112,7 +112,7 @@ def test_an_endpoint_alone_gives_the_coefficients_of_the_engine_behind_it(agentc
         took.append(time.monotonic() - began)
         steps = folder / f"http-{i}.steps.jsonl"  # of the same minutes: others slow both
         steps.write_bytes(log.read_bytes()[begin:])
-        inside.append(document(agentctl("calibrate", "steps", steps, "--max-wait", 0.1)))
+        inside.append(document(agentctl("calibrate", "steps", steps)))
     bars.append(_bar("engine behind HTTP, held-out error of its own steps",
                      [one["held_out"]["mape"] for one in inside], 0.11))  # fmt: skip
     for name in COMPARED:
