@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
-from oracles import random_clusters, reference_sglang, reference_simulator
+from oracles import random_clusters, reference_sglang, reference_simulator, reference_tiers
 from oracles.power import Power, lookup, smooth
 from oracles.reference_energy import Metered, MeteredEngine
 
@@ -19,6 +19,14 @@ from agentctl.sim import energy_state
 
 class MeteredSglangEngine(Metered, reference_sglang.Engine):
     pass
+
+
+class MeteredTieredEngine(Metered, reference_tiers.TieredEngine):
+    pass
+
+
+class MeteredTieredCluster(reference_tiers.TieredCluster):
+    engine_type = MeteredTieredEngine
 
 
 class MeteredCluster(reference_simulator.Cluster):

@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from oracles import reference_sglang
 from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
 from oracles.power import smooth
-from oracles.random_clusters import make_case
+from oracles.random_clusters import cases, make_case
 from oracles.reference_energy import energy
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
-from oracles.unequal import MeteredCluster, MeteredSglangCluster, powers, unequal_cases, with_powers
+from oracles.tiering import UNEVEN, tiers, with_tiers
+from oracles.unequal import (
+    MeteredCluster,
+    MeteredSglangCluster,
+    MeteredTieredCluster,
+    powers,
+    unequal_cases,
+    with_powers,
+)
 
 from agentctl.estimators.power_model import PowerModel
 from agentctl.sim.driver import simulate
@@ -84,6 +92,25 @@ def test_energy_of_sglang_engines_equals_the_judge(case, weights, data):
     check_equal(results, outcome, relative=1e-9)
     if any(drawn):
         check_energy(judge, results, outcome)
+
+
+@settings(QUIET, max_examples=80)
+@given(cases(exact_times=False), WEIGHTS, st.data())
+def test_energy_with_kv_tiers_equals_the_judge(case, weights, data):
+    some = data.draw(st.lists(tiers(case.limits[0].block_tokens, UNEVEN), min_size=1, max_size=2))
+    pair = data.draw(powers(case.limits[0].batch_time.b0).filter(bool))
+    judge = MeteredTieredCluster(
+        case.requests, case.limits, weighted(weights), some, trace_block=case.trace_block, seed=case.seed,
+        concurrency=case.concurrency, settings=case.settings,
+    )  # fmt: skip
+    for engine in judge.engines:
+        engine.power = pair[0]
+    results, mine = judge.run(), with_tiers(case, some)
+    with with_powers(mine.cluster, [pair[1]]):
+        chosen = policy_of(weighted(weights))
+        outcome = simulate(mine.workload, mine.cluster, chosen, mine.seed, mine.concurrency)
+    check_equal(results, outcome, relative=1e-9)
+    check_energy(judge, results, outcome)
 
 
 SMOOTH = smooth(76, 224, 220, weights_s=5e-3)
