@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import reference_sglang
 from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
-from oracles.power import smooth
+from oracles.power import lookup, smooth
 from oracles.random_clusters import cases, make_case
 from oracles.reference_energy import energy
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
@@ -22,7 +22,7 @@ from oracles.unequal import (
     with_powers,
 )
 
-from agentctl.estimators.power_model import PowerModel
+from agentctl.estimators.power_model import Phases, PowerModel
 from agentctl.sim.driver import simulate
 
 PHASES = ("prefill", "decode", "mixed")
@@ -133,6 +133,45 @@ def test_long_runs_of_decodes_are_accounted_for_at_once_like_step_by_step(c):
     limits = [Limits(kv_blocks=1000, batch_time=c)]
     case = make_case(LONG, [], None, limits)
     check_energy(*run_metered(case, weighted({}), [(SMOOTH, MODEL)]))
+
+
+HINGE = BatchCoefficients(
+    5e-3, 4e-5, 5e-5, 2e-6, 2e-6, h0=7.3e-3
+)  # in mid-run memory takes over from the host
+LAUNCHES = BatchCoefficients(
+    5e-3, 1e-3, 1e-3, 2e-9, 2e-9
+)  # most of b0: a batch of few decodes never feels a lock
+CLOCKS = {"clock_source": "fitted", "clock_exponent": 2.0, "memory_clock_share": 0.5, "least_ratio": 0.1}
+JUDGED = {"a": 2.0, "s": 0.5, "f_min": 0.1}
+GEMM, READ = [(2, 300.0), (math.inf, 350.0)], [(0.71, 320.0), (0.83, 420.0), (math.inf, 460.0)]
+
+
+@pytest.mark.parametrize("limit", [{}, {"lock": 0.6}, {"cap": 240.0}, {"cap": 150.0, "lock": 0.9}])
+@pytest.mark.parametrize("kind", ["smooth", "table", "phases"])
+@pytest.mark.parametrize("c", [HINGE, LAUNCHES])
+def test_runs_whose_draw_bends_are_accounted_for_like_step_by_step(c, kind, limit):
+    """At the host's end, where the class of the table changes, where a cap begins to bind."""
+    judged = {**JUDGED, **limit, "weights_s": 2e-3}
+    limits = {"cap_w": limit.get("cap", math.inf), "lock": limit.get("lock", 1.0)}
+    if kind == "table":
+        power = lookup(76, GEMM, READ, 400.0, **judged)
+        sizes = tuple((most, watts - 76, watts - 76) for most, watts in GEMM)
+        uses = tuple((most, watts - 76) for most, watts in READ)
+        model = PowerModel("fitted", "", 76, 2e-3, sizes, uses, 324.0, **CLOCKS, **limits)
+    elif kind == "phases":
+        watts = {"prefill": 300.0, "decode": 250.0, "mixed": 280.0}
+        power = smooth(76, 0, 0, phases=watts, **judged)
+        nothing = ((math.inf, 0.0, 0.0),), ((math.inf, 0.0),), 0.0
+        model = PowerModel("measured", "", 76, 2e-3, *nothing, Phases(224, 174, 204), **CLOCKS, **limits)
+    else:
+        power = smooth(76, 224, 220, **judged)
+        model = PowerModel("fitted", "", 76, 2e-3, ((math.inf, 220, 224),), ((math.inf, 220),), 224, None,
+                           **CLOCKS, **limits)  # fmt: skip
+    requests = [Request(100, 400, session=0), Request(37, 300, session=1), Request(90, 3, session=2)]
+    case = make_case(requests, [], None, [Limits(kv_blocks=1000, batch_time=c)])
+    judge, results, outcome = run_metered(case, weighted({}), [(power, model)])
+    check_equal(results, outcome, relative=1e-9)
+    check_energy(judge, results, outcome)
 
 
 def test_a_run_without_known_power_has_no_energy():
