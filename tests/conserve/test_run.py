@@ -12,6 +12,7 @@ from oracles.reference_conserve import Coefficients, Conversation
 from oracles.reference_conserve import Run as Judged
 
 from agentctl.conserve import run as paper
+from agentctl.conserve.conversations import draw, published
 from agentctl.conserve.costs import A40
 from agentctl.conserve.state import Sessions
 from agentctl.errors import InputError
@@ -24,10 +25,11 @@ KV = {"oracle": paper.ORACLE, "per_turn": paper.PER_TURN, "quantile": paper.QUAN
 def talks(draw) -> list[Conversation]:
     n_turns = draw(st.integers(1, 4))
     made = []
-    for _ in range(draw(st.integers(1, 9))):
-        at = draw(st.floats(0, 4)) if draw(st.booleans()) else draw(st.sampled_from([0.0, 1.0, 2.0]))
+    span, longest = draw(st.sampled_from([1, 4, 20])), draw(st.sampled_from([2, 30]))
+    for _ in range(draw(st.integers(1, 12))):
+        at = draw(st.floats(0, span)) if draw(st.booleans()) else draw(st.sampled_from([0.0, 1.0, 2.0]))
         fresh = [draw(st.integers(1, 1500)), *(draw(st.integers(1, 90)) for _ in range(n_turns - 1))]
-        output = [draw(st.integers(1, 30)) for _ in range(n_turns)]
+        output = [draw(st.integers(1, longest)) for _ in range(n_turns)]
         wrong = draw(st.sets(st.integers(1, n_turns - 1))) if n_turns > 1 else set()
         made.append(Conversation(at, fresh, output, wrong))
     return sorted(made, key=lambda talk: talk.at)
@@ -54,7 +56,7 @@ def same(results, state) -> None:
         assert [getattr(result, name) for result in results] == getattr(state, key).tolist(), name
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     talks(), st.sampled_from(list(POLICIES)), st.sampled_from(list(KV)), st.integers(1, 3),
     st.sampled_from([40, 500, 2944]), st.floats(1.0, 3.0), st.sampled_from([0, 25_000]), st.floats(0.1, 1.0),
@@ -95,3 +97,17 @@ def test_a_session_that_no_engine_holds_is_an_error():
     sessions = arrays([Conversation(0.0, [400_000], [1])])
     with pytest.raises(InputError, match="1 sessions need more KV"):
         paper.run(sessions, paper.Rules(), 3)
+
+
+@pytest.mark.parametrize("kv", list(KV))
+def test_it_equals_the_judge_where_room_is_short_for_the_papers_conversations(kv):
+    sessions = draw(published(), 2.0, 1, 0.2)
+    sessions = Sessions(*(values[:60] for values in sessions))
+    talks = [
+        Conversation(float(at), fresh.tolist(), output.tolist(), {int(k) for k in np.flatnonzero(wrong)})
+        for at, fresh, output, wrong in zip(*sessions, strict=True)
+    ]
+    room = 120_000  # seven of them
+    machine = A40._replace(kv_tokens=room, prefill_kv_tokens=room)
+    state = paper.run(sessions, paper.Rules(kv=KV[kv], quantile=0.75), 3, machine)
+    same(Judged(talks, "conserve", 3, kv, 0.75, room).run(), state)
