@@ -10,7 +10,7 @@ import numpy as np
 
 from agentctl.analyzers.words import percent
 from agentctl.cluster import Cluster, Pool
-from agentctl.metrics import Run, measure_of, span_s
+from agentctl.metrics import Counts, Run, measure_of, span_s
 from agentctl.pool_power import power_of
 from agentctl.present import Section, Table, Value
 from agentctl.sim.outcome import EngineEnergy, Outcome
@@ -53,10 +53,9 @@ def _pool(pool: Pool, p: int, outcome: Outcome, run: Run, span: float | None) ->
     idle_j = None if span is None else sum(one.idle_w for one in engines) * span
     busy_j = _known(sum(one.busy_j for one in engines))
     total = None if idle_j is None or busy_j is None else idle_j + busy_j
-    here = run.done & (outcome.pool_of_engine[run.engine] == p)
-    prompt, found, output = (
-        int(of[here].sum()) for of in (run.prompt_tokens, run.cached_tokens, run.output_tokens)
-    )
+    prefills, decodes = (run.done & (outcome.pool_of_engine[engine] == p) for engine in _engines(outcome))
+    prompt, found = (int(of[prefills].sum()) for of in (run.prompt_tokens, run.cached_tokens))
+    output, here = int(run.output_tokens[decodes].sum()), prefills | decodes
     return {
         **facts,
         "idle_w": engines[0].idle_w,
@@ -71,6 +70,11 @@ def _pool(pool: Pool, p: int, outcome: Outcome, run: Run, span: float | None) ->
         "computed_tokens_per_j": _over(prompt - found + output, total),
         "output_tokens_per_j": _over(output, total),
     }
+
+
+def _engines(outcome: Outcome) -> tuple[Counts, Counts]:
+    """Where prompts were computed, and where the rest was: whose tokens they are."""
+    return outcome.engine, outcome.engine if outcome.decode_engine is None else outcome.decode_engine
 
 
 def _watts(engines: Sequence[EngineEnergy], phase: str) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 from oracles.random_clusters import workload_of
 from oracles.reference_simulator import Request
 
-from agentctl.cluster import Cluster, Pool, cluster_of
+from agentctl.cluster import Cluster, Network, Pool, cluster_of
 from agentctl.energy_use import power_words_beside
 from agentctl.metrics import METRICS, measure
 from agentctl.policies.base import load_policy
@@ -29,9 +29,10 @@ def pool(name, profile, **keys):
     return Pool(name, known, known.kv_blocks, 16, max_num_batched_tokens=2048, **keys)
 
 
-def facts(*pools):
+def facts(*pools, network=None):
     workload = workload_of(REQUESTS, None, "timestamps")
-    found = simulate_policy(workload, Cluster(pools), load_policy("round-robin"), parse_slos(()))
+    cluster = Cluster(pools, network=network)
+    found = simulate_policy(workload, cluster, load_policy("round-robin"), parse_slos(()))
     return found.document
 
 
@@ -107,3 +108,18 @@ def test_a_cap_that_only_a_variant_has_is_told_once_with_its_name():
     assert len(told) == 1
     assert told[0].startswith("with power_cap_w 500: power of pool main (literature)")
     assert "capped at 500 W a GPU: the effect is literature, not measured" in told[0]
+
+
+def test_prompts_are_the_prefill_pools_tokens_and_outputs_the_decode_pools():
+    document = facts(
+        pool("first", "h200-qwen3-8b", role="prefill"),
+        pool("second", "h200-qwen3-8b", role="decode", engines=2, sm_clock_mhz=1200.0),
+        network=Network(25e9, 5e-3),
+    )
+    energy, (first, second) = document["energy"], document["energy"]["pools"]
+    assert first["energy_j"] + second["energy_j"] == pytest.approx(energy["total_energy_j"])
+    assert (first["decode_j"], first["output_tokens_per_j"]) == (0.0, 0.0)
+    assert second["prefill_j"] == 0.0 and second["decode_j"] > 0
+    tokens = sum(r.prompt for r in REQUESTS), sum(r.output for r in REQUESTS)
+    assert first["tokens_per_j"] * first["energy_j"] == pytest.approx(tokens[0])
+    assert second["tokens_per_j"] * second["energy_j"] == pytest.approx(tokens[1])

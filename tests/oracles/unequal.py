@@ -8,7 +8,14 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
-from oracles import random_clusters, reference_sglang, reference_simulator, reference_tiers
+from oracles import (
+    random_clusters,
+    reference_pool_engine,
+    reference_pools,
+    reference_sglang,
+    reference_simulator,
+    reference_tiers,
+)
 from oracles.power import Power, lookup, smooth
 from oracles.reference_energy import Metered, MeteredEngine
 
@@ -27,6 +34,14 @@ class MeteredTieredEngine(Metered, reference_tiers.TieredEngine):
 
 class MeteredTieredCluster(reference_tiers.TieredCluster):
     engine_type = MeteredTieredEngine
+
+
+class MeteredPoolEngine(Metered, reference_pool_engine.PoolEngine):
+    pass
+
+
+class MeteredPoolCluster(reference_pools.PoolCluster):
+    engine_type = MeteredPoolEngine
 
 
 class MeteredCluster(reference_simulator.Cluster):

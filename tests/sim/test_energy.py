@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import reference_sglang
 from oracles.comparison import QUIET, WEIGHTS, check_equal, policy_of, run_both, weighted
+from oracles.pooling import NETWORKS, ROLES, Dice, answering, with_roles
 from oracles.power import lookup, smooth
 from oracles.random_clusters import cases, make_case
 from oracles.reference_energy import energy
@@ -15,6 +16,7 @@ from oracles.reference_simulator import BatchCoefficients, Limits, Request
 from oracles.tiering import UNEVEN, tiers, with_tiers
 from oracles.unequal import (
     MeteredCluster,
+    MeteredPoolCluster,
     MeteredSglangCluster,
     MeteredTieredCluster,
     powers,
@@ -111,6 +113,26 @@ def test_energy_with_kv_tiers_equals_the_judge(case, weights, data):
         outcome = simulate(mine.workload, mine.cluster, chosen, mine.seed, mine.concurrency)
     check_equal(results, outcome, relative=1e-9)
     check_energy(judge, results, outcome)
+
+
+@settings(QUIET, max_examples=80)
+@given(cases(exact_times=False), ROLES, NETWORKS, st.integers(0, 2**32), st.data())
+def test_energy_of_hand_overs_equals_the_judge(case, roles, network, seed, data):
+    """Both halves of a request draw, each where it is."""
+    drawn = [data.draw(powers(case.limits[0].batch_time.b0)) for _ in roles]
+    judge = MeteredPoolCluster(
+        case.requests, [case.limits[0]] * len(roles), list(roles), Dice(roles, seed), network,
+        trace_block=case.trace_block, seed=case.seed, concurrency=case.concurrency, settings=case.settings,
+    )  # fmt: skip
+    for engine, pair in zip(judge.engines, drawn, strict=True):
+        engine.power = pair[0] if pair else None
+    results, cluster = judge.run(), with_roles(case, roles, network)
+    with with_powers(cluster, [pair[1] if pair else None for pair in drawn]):
+        policy = policy_of(answering(Dice(roles, seed)), places=True)
+        outcome = simulate(case.workload, cluster, policy, case.seed, case.concurrency)
+    check_equal(results, outcome, relative=1e-9)
+    if any(drawn):
+        check_energy(judge, results, outcome)
 
 
 SMOOTH = smooth(76, 224, 220, weights_s=5e-3)
