@@ -54,6 +54,7 @@ class Policy:
     explanation: str  # the docstring of its file
     memory: MemorySize | None = None  # how many numbers it keeps in view.memory
     cost: Cost | None = None  # what it minimises, per engine: shown by --explain
+    places: bool = False  # answers with a placement (agentctl.sim.roles) and knows of roles
     file: PolicyFile | None = None  # of a production policy: its router, version, keys, signals, requirements
 
     @property
@@ -88,11 +89,13 @@ def policy(
     from_profile: Mapping[str, str] | None = None,
     memory: MemorySize | None = None,
     cost: Cost | None = None,
+    places: bool = False,
 ) -> Callable[[Choose], Choose]:
     """Register `choose` under `name`, with the defaults of `params`.
 
     memory  (requests, sessions, engines) -> how many numbers the policy keeps in `view.memory`
     cost    (view, requests, r, my) -> one number per engine, the least of which `choose` takes
+    places  `choose` answers with a placement (agentctl.sim.roles), also LATER, NOT_YET and REFUSED
 
     Raises ConfigError when another file has a policy of that name.
     """
@@ -102,7 +105,7 @@ def policy(
             raise ConfigError("a policy of that name exists", place=f"policy {name}")
         explanation = inspect.cleandoc(inspect.getmodule(choose).__doc__ or "")  # type: ignore[union-attr]
         _registry[name] = Policy(
-            name, choose, params(), source, sees, from_profile or {}, explanation, memory, cost
+            name, choose, params(), source, sees, from_profile or {}, explanation, memory, cost, places
         )
         return choose
 

@@ -45,7 +45,7 @@ def look(s, arrivals, requests, r, seed, settle, ask):
         routes.unpublished_requests, routes.unpublished_tokens, published_at, routes.active_blocks,
         s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, first, stop,
         routes.host_hit_tokens, routes.global_hit_tokens, s.limits.role, s.last_decode[g], prefill_engine,
-        s.over, s.counts[ENDED],
+        s.over, s.counts[ENDED], s.limits.prefill_rate, s.network[0].s_per_token, s.network[0].latency,
     )  # fmt: skip
 
 

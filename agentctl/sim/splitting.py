@@ -81,7 +81,7 @@ def side_of(view: View, first: int, stop: int, last: int, part: int) -> View:
         view.memory[part * half : (part + 1) * half], view.step_ends_at[first:stop], view.block_tokens,
         view.path, view.path_start, view.path_stop, view.host_hit_tokens[first:stop],
         view.global_hit_tokens[first:stop], view.roles[first:stop], last_here, view.prefill_engine, view.over,
-        view.n_over,
+        view.n_over, view.prefill_rates[first:stop], view.move_s_per_token, view.move_latency_s,
     )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ LIMITS = _record(
     long_prefill_token_threshold="i8", reserve_full_prompt="?", watermark_blocks="i8", prefix_caching="?",
     by_priority="?", prefill_schedule_interval="i8",
     role="i8",  # agentctl.sim.roles
+    prefill_rate="f8",  # tokens per second in full batches of prompts
     is_sglang="?",
     chunked_prefill_size="i8",  # NO_LIMIT: prompts are never cut
     max_prefill_tokens="i8", mixed_chunk="?", ignore_eos="?",
@@ -310,6 +311,9 @@ def make_limits(cluster: Cluster) -> NDArray:
     _set_most(limits, np.array([pool.max_model_len or NO_LIMIT for pool in pools]))
     for name in BatchTime._fields[1:]:
         limits[name] = [getattr(pool.profile.batch_time, name) for pool in pools]
+    budget = limits["max_num_batched_tokens"]
+    seconds = limits["b0"] + limits["b_prefill"] * budget
+    limits["prefill_rate"] = budget / np.where(seconds > 0, seconds, np.nan)
     return _attributes(limits)
 
 

@@ -46,6 +46,8 @@ class View(NamedTuple):
     last_decode              engine that decodes the router's previous request; -1 before the first
     prefill_engine           that has computed this request's prompt, where only its decoder is asked for; -1
     over                     requests that have ended or were turned away, in that order: the first n_over
+    prefill_rates            tokens per second in full batches of prompts, by the engines' profiles
+    move_s_per_token         of the network between pools, alone; and move_latency_s; 0 without one
     """
 
     now: float
@@ -79,3 +81,6 @@ class View(NamedTuple):
     prefill_engine: int
     over: NDArray[np.int64]
     n_over: int
+    prefill_rates: NDArray[np.float64]
+    move_s_per_token: float
+    move_latency_s: float

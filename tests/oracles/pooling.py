@@ -157,7 +157,8 @@ def with_roles(case: Case, roles, network: Network) -> Cluster:
     pools = tuple(
         replace(pool, name=f"p{e}", role=role, engines=1, profile=profile) for e, role in enumerate(roles)
     )
-    return replace(case.cluster, pools=pools, network=Link(network.bytes_per_s, network.latency_s))
+    link = Link(network.bytes_per_s, network.latency_s) if set(roles) != {"both"} else None
+    return replace(case.cluster, pools=pools, network=link)
 
 
 def pooled(case: Case, roles, placer, network: Network, tiers=(), layers=None) -> PoolCluster:

@@ -15,6 +15,7 @@ from oracles.reference_pools import Network
 from oracles.reference_simulator import Limits, Request
 from oracles.tiering import UNEVEN, tiers
 
+from agentctl.cluster import Network as Link
 from agentctl.cluster import check_simulated
 from agentctl.errors import AgentctlError, ConfigError
 from agentctl.sim import roles as answers
@@ -102,7 +103,7 @@ def test_a_run_that_stands_still_is_an_error():
         (("prefill", "both"), {}, "names one engine"),
         (("decode", "prefill", "decode"), {}, "stand between"),
         (("prefill", "prefill"), {}, "no pool decodes"),
-        (("both", "both"), {}, "all are both"),
+        (("both", "both"), {"network": Link(1e9)}, "all are both"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(roles, changes, words):
