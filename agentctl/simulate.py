@@ -17,8 +17,10 @@ from agentctl.analyzers.words import count, percent, seconds
 from agentctl.cluster import load_cluster
 from agentctl.distinct import distinct
 from agentctl.energy_use import energy_facts, energy_section, power_words
+from agentctl.errors import UsageError
 from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.files import canonical_json
+from agentctl.hand_overs import hand_over_facts, hand_over_section
 from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.inside.hot import hot_figure
 from agentctl.inside.look import Look, sources
@@ -31,6 +33,7 @@ from agentctl.present import Section, Table
 from agentctl.regret import regret_section, sample_regret
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
+from agentctl.sim.pair_state import has_roles
 from agentctl.simulate_sections import balance, course, latency
 from agentctl.slo import Slo, parse_slos, requests_within_all
 from agentctl.tier_use import tier_facts, tier_section, tier_words
@@ -121,6 +124,11 @@ def look_at_policy(
     alone: bool = False,
 ) -> tuple[RunResult, Look]:
     """`simulate_policy`, and the run from inside."""
+    if (explain or regret) and (chosen.places or has_roles(cluster)):
+        raise UsageError(
+            "what another engine would have given a request is not shown where engines have roles",
+            expected="no --explain and no --regret, or pools that are both",
+        )
     explained = request_numbers(workload, explain)
     cluster, router = _settled(cluster, chosen)
     outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
@@ -147,6 +155,7 @@ def look_at_policy(
         "samples": _sample_facts(run.samples),
         "engines": _engine_facts(run),
         "tiers": tier_facts(cluster, outcome.tiers, run),
+        "hand_overs": hand_over_facts(cluster, outcome),
         "energy": energy_facts(cluster, outcome, run),
     }
     ran = (outcome, cluster, chosen, seed, concurrency)
@@ -164,6 +173,7 @@ def look_at_policy(
         *([isolated_section(document["metrics"])] if alone else []),
         balance(document, look),
         *([tier_section(document["tiers"])] if cluster.kv_tiers else []),
+        *([hand_over_section(document["hand_overs"])] if document["hand_overs"] else []),
         *([energy_section(document["energy"])] if outcome.energy else []),
         course(document, run),
         replace(hot_spots_section(why["hot_spots"]), figures=(hot_figure([look]),) if run.done.any() else ()),

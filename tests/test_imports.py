@@ -26,6 +26,7 @@ LAYERS = (
         "simulate_sections",
         "side_by_side",
         "tier_use",
+        "hand_overs",
         "energy_use",
         "tier_picture",
         "explain",
