@@ -47,11 +47,11 @@ def _spread(values: np.ndarray) -> dict[str, float | None]:
 
 
 def hand_over_section(facts: dict[str, Any]) -> Section:
+    each, moved = facts["per_session_mean"] or 0.0, count(facts["tokens"], "token")
     sentence = (
-        f"{percent(facts['share'] or 0.0)} of the requests were handed over, "
-        f"{facts['per_session_mean'] or 0:.2f} per session; {count(facts['tokens'], 'token')} of KV moved, and "
-        f"{count(facts['found_on_decoder_tokens'], 'token')} more were on the decoder before. A request waits "
-        "for its decoder from its first token until its KV has room there."
+        f"{percent(facts['share'] or 0.0)} of the requests were handed over, {each:.2f} per session; {moved} "
+        f"moved, and {count(facts['found_on_decoder_tokens'], 'token')} more were on the decoder before. A "
+        "request waits for its decoder from its first token until its KV has room there."
     )
     names = {"transfer_s": "transfer", "wait_for_decoder_s": "wait for the decoder"}
     rows = tuple((name, *facts[key].values()) for key, name in names.items())

@@ -94,11 +94,16 @@ def replay(  # type: ignore[no-untyped-def]
 
 @kernel
 def answer_of(s, arrivals, logged, r, seed, choose, my, settle, ask):  # type: ignore[no-untyped-def]
-    """What the policy answers now; of one that names one engine, for both sides."""
-    view = look(s, arrivals, logged, r, seed, settle, ask)
-    sides = s.sides[0]
-    if not sides.is_on:
-        return choose(handle_of(view), logged, r, my)
+    """What the policy answers now."""
+    if s.sides[0].is_on:
+        return answer_of_both(s, arrivals, logged, r, seed, choose, my, settle, ask)
+    return choose(handle_of(look(s, arrivals, logged, r, seed, settle, ask)), logged, r, my)
+
+
+@kernel
+def answer_of_both(s, arrivals, logged, r, seed, choose, my, settle, ask):  # type: ignore[no-untyped-def]
+    """The same of a policy that names one engine, asked for both sides."""
+    view, sides = look(s, arrivals, logged, r, seed, settle, ask), s.sides[0]
     first, stop = sides.first_decode, sides.stop_decode
     d = choose(handle_of(side_kernel(view, first, stop, view.last_decode, 0)), logged, r, my)
     if 0 <= d < stop - first and not is_split_kernel(sides, s.jobs[r].prompt, view.hit_tokens[first + d]):
