@@ -173,8 +173,8 @@ def compare(
     part = cut(compile_workload(trace), asked.requests, asked.seconds, asked.speed, max_context)
     if any(not 0 <= row["request"] < part.n_requests for row in rows.rows):
         raise InputError("holds requests that the slice lacks", place=str(rows.path))
-    as_text = dialect_of(rows.header, place).prompts == "text"
-    reasons = [why_not(row, rows.disturbed, as_text) for row in rows.rows]
+    dialect = dialect_of(rows.header, place)
+    reasons = [why_not(row, rows.disturbed, dialect) for row in rows.rows]
     if None not in reasons:
         told = ", ".join(f"{why} {n}" for why, n in Counter(reasons).items())
         raise InputError(f"no request's times can be used: {told}", place=str(rows.path))

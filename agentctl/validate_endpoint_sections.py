@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from agentctl.analyzers.words import count, percent
-from agentctl.endpoint.replayed import LATE_S, NOT_SENT, Replayed
+from agentctl.endpoint.replayed import LATE_S, NOT_SENT, Replayed, first_token_s
 from agentctl.endpoint.rows import BUSY
 from agentctl.endpoint.server import short
 from agentctl.endpoint.slice import Slice
@@ -70,7 +70,7 @@ class Sent:
             "compared": len(used),
             "set_aside": self.set_aside,
             "ended_early": sum(row["completion_tokens"] < row["max_tokens"] for row in used),
-            "chunks_not_tokens": sum(len(row["chunks_s"]) != row["completion_tokens"] for row in used),
+            "chunks_not_tokens": sum(first_token_s(row) is None for row in used),
             "late": {
                 "limit_s": LATE_S, "requests": int((delays > LATE_S).sum()),
                 "p50_s": _quantile(delays, 0.5), "p99_s": _quantile(delays, 0.99),

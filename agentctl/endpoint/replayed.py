@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentctl.endpoint.client import Answer
-from agentctl.endpoint.rows import BUSY, STATUS
+from agentctl.endpoint.client import Answer, Dialect
+from agentctl.endpoint.rows import BUSY, STATUS, at_once, lengths_agree
 from agentctl.endpoint.rows_file import RowsFile, check_answer, read_rows_file
 from agentctl.errors import InputError
 
@@ -75,13 +75,13 @@ def _take(found: Replayed, row: dict[str, Any]) -> None:
         found.disturbed.append({key: float(row[key]) for key in ("from", "to", "others", "client_busy")})
 
 
-def why_not(row: dict[str, Any], disturbed: Sequence[dict[str, Any]], as_text: bool) -> str | None:
+def why_not(row: dict[str, Any], disturbed: Sequence[dict[str, Any]], dialect: Dialect) -> str | None:
     """Why a request's times are compared with nothing."""
     if row["status"] != "ok":
         return NOT_SENT if row["status"] == NOT_SENT else STATUS.get(row["status"], "not understood")
     if row["prompt_tokens"] is None or row["completion_tokens"] is None:
         return "no usage"
-    if not as_text and not row["asked_tokens"] <= row["prompt_tokens"] <= row["asked_tokens"] + 2:
+    if not lengths_agree(row, dialect):
         return "usage differs from what was sent"
     if (row["cached_tokens"] or 0) > row["prompt_tokens"]:
         return "more cached than sent"
@@ -100,4 +100,5 @@ def why_not(row: dict[str, Any], disturbed: Sequence[dict[str, Any]], as_text: b
 
 def first_token_s(row: dict[str, Any]) -> float | None:
     """None where chunks are not tokens: then the first chunk may be several, or late."""
-    return row["chunks_s"][0] if len(row["chunks_s"]) == row["completion_tokens"] else None
+    chunks = row["chunks_s"]
+    return None if len(chunks) != row["completion_tokens"] or at_once(chunks) else chunks[0]

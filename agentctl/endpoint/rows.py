@@ -9,14 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from agentctl.endpoint.client import Dialect
 from agentctl.endpoint.measured import Measured, dialect_of
 from agentctl.endpoint.rows_file import with_zeros
 from agentctl.estimators.endpoint_fit import Row
 
+MORE_CACHED = "more cached than sent before"
 WITHHELD = "chunks are not tokens"
 BUSY = 0.8  # of a core: the client's own work is in its timings from there
 DISTURBED = 1.5  # times the fastest repeat
 BUNCHED = 0.2  # share of gaps far below the usual one: several tokens sent at once
+HELD_BACK = 0.5  # share of chunks in one piece with the chunk before
+WORDS_OFF, SPARE = 2.0, 64  # tokens of words are off by such a factor, and by so many, at most
+FEW = 8  # tokens that random prompts share by chance, and what begins a text
 LEAST_GAPS = 4  # of each decode of a plateau
 SLOW = 1.5  # times the usual gap: a batch that also carries a prefill
 STATUS = {
@@ -38,13 +43,15 @@ class Read:
 
 def read_rows(measured: Measured) -> Read:
     """Rows of the steps that ended."""
-    as_text = dialect_of(measured.header, f"{measured.path}:1").prompts == "text"
-    return rows_of(measured.rows(), measured.steps, as_text)
+    dialect = dialect_of(measured.header, f"{measured.path}:1")
+    return rows_of(measured.rows(), measured.steps, dialect)
 
 
-def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_text: bool = False) -> Read:
+def rows_of(
+    requests: Sequence[Request], steps: dict[str, dict[str, Any]], dialect: Dialect | None = None
+) -> Read:
     """steps  {name: its load_before, load_after, client_busy}, as far as known."""
-    requests = with_zeros(requests)
+    requests, dialect = with_zeros(requests), dialect or Dialect()
     aside: Counter[str] = Counter()
     rows: list[Row] = []
     mixed: list[Request] = []
@@ -53,7 +60,7 @@ def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_te
         by_step.setdefault(request["step"], []).append(request)
     for name, its in by_step.items():
         kind = its[0]["kind"]
-        reasons = [why_not(one, steps.get(name, {}), as_text) for one in its]
+        reasons = [why_not(one, steps.get(name, {}), dialect) for one in its]
         if kind == "mixed":
             mixed += [one for one, why in zip(its, reasons, strict=True) if why is None]
             aside.update(why for why in reasons if why)
@@ -80,22 +87,22 @@ def rows_of(requests: Sequence[Request], steps: dict[str, dict[str, Any]], as_te
     return Read(tuple(rows), dict(aside), tuple(mixed), len(requests))
 
 
-def why_not(one: Request, step: dict[str, Any], as_text: bool) -> str | None:
+def why_not(one: Request, step: dict[str, Any], dialect: Dialect) -> str | None:
     """Why a request's timings are not used."""
     tokens = one["completion_tokens"]
     if one["status"] != "ok":
         return STATUS.get(one["status"], "not understood")
     if tokens is None or one["prompt_tokens"] is None:
         return "no usage"
-    if not as_text and not one["asked_tokens"] <= one["prompt_tokens"] <= one["asked_tokens"] + 2:
+    if not lengths_agree(one, dialect):
         return "usage differs from what was sent"
-    if (one["cached_tokens"] or 0) > one["prompt_tokens"]:
-        return "more cached than sent"
+    if not hits_possible(one, dialect):
+        return MORE_CACHED
     if tokens != one["max_tokens"]:
         return "another output length than asked for"
     if len(one["chunks_s"]) != tokens:
         return WITHHELD
-    if one["kind"] != "mixed" and _is_bunched(one["chunks_s"]):
+    if at_once(one["chunks_s"]) or (one["kind"] != "mixed" and _is_bunched(one["chunks_s"])):
         return "chunks came in bunches"
     if one["role"] == "suffix" and one["cached_tokens"] is None:
         return "hits not reported"
@@ -104,6 +111,30 @@ def why_not(one: Request, step: dict[str, Any], as_text: bool) -> str | None:
     if step.get("client_busy", 0.0) > BUSY:
         return "client out of breath"
     return None
+
+
+def at_once(chunks: Sequence[float]) -> bool:
+    """Whether most chunks came in one piece with the chunk before: a proxy or the server held them back, and
+    neither the first token's time nor those between tokens can be seen."""
+    return len(chunks) > 1 and float((np.diff(chunks) <= 0).mean()) > HELD_BACK
+
+
+def lengths_agree(one: Request, dialect: Dialect) -> bool:
+    """Whether usage can be true of the prompt that was sent: token ids are counted exactly but for what
+    begins a text; words are about as many tokens as was measured."""
+    asked, told = one["asked_tokens"], one["prompt_tokens"]
+    if dialect.prompts == "tokens":
+        return bool(asked <= told <= asked + 2)
+    least = max(asked, dialect.tokens_around)
+    return bool(asked / WORDS_OFF - SPARE <= told <= WORDS_OFF * least + SPARE)
+
+
+def hits_possible(one: Request, dialect: Dialect) -> bool:
+    """No more can be cached than was sent before: prompts are random beyond their prefix."""
+    most = one["prefix_tokens"] + FEW
+    if dialect.prompts == "text":
+        most = WORDS_OFF * one["prefix_tokens"] + dialect.tokens_around + SPARE
+    return bool((one["cached_tokens"] or 0) <= min(most, one["prompt_tokens"]))
 
 
 def _is_bunched(chunks: Sequence[float]) -> bool:

@@ -261,6 +261,24 @@ def test_coalesced_chunks_leave_the_ends_to_compare(trace, tmp_path):
     assert document["latencies"]["e2e_s"]["mape"]["value"] < 1e-3
 
 
+@pytest.mark.parametrize("fault", ["buffer", "bunch"])
+def test_tokens_that_were_held_back_tell_no_first_token(trace, tmp_path, fault):
+    rows, _ = replayed(trace, tmp_path / "m.jsonl", fault=fault, good=0)
+    document = compare(trace, rows, Asked(), PROFILE).document
+    assert document["endpoint"]["chunks_not_tokens"] == document["endpoint"]["compared"] == 24
+    assert "ttft_s" not in document["latencies"] or document["latencies"]["ttft_s"]["n"] == 0
+    assert document["latencies"]["e2e_s"]["n"] == 24
+    assert document["latencies"]["e2e_s"]["mape"]["value"] < 5e-3
+
+
+def test_prompts_of_impossible_length_are_compared_with_nothing(trace, tmp_path):
+    rows, _ = replayed(
+        trace, tmp_path / "m.jsonl", fault="vast-usage", good=15, takes=("text", "completions")
+    )
+    told = compare(trace, rows, Asked(), PROFILE).document["endpoint"]
+    assert told["set_aside"]["usage differs from what was sent"] > 10 and told["compared"] > 3
+
+
 def test_answers_that_end_early_are_simulated_as_long_as_they_were(trace, tmp_path):
     rows, _ = replayed(trace, tmp_path / "m.jsonl", fault="stop", good=5)
     result = compare(trace, rows, Asked(), PROFILE)
