@@ -18,7 +18,7 @@ def base_url(text: str, owned: bool) -> str:
     owned  the caller says that the endpoint is theirs; else only this machine is talked to
     """
     found = _URL.fullmatch(text.strip())
-    if not found or (found[3] and not 0 < int(found[3]) < 65536):
+    if not found or (found[3] and not 0 < int(found[3]) < 65536) or not _is_host(found[2]):
         raise UsageError(
             "is no address of an endpoint", place="URL", expected="http://HOST:PORT or https://HOST/v1",
             hint="keys and passwords do not belong into it: " + " or ".join(KEYS),
@@ -33,6 +33,16 @@ def base_url(text: str, owned: bool) -> str:
     path = (found[4] or "").rstrip("/")
     port = f":{found[3]}" if found[3] else ""
     return f"{found[1]}://{found[2]}{port}{path if path.endswith('/v1') else path + '/v1'}"
+
+
+def _is_host(host: str) -> bool:
+    """In brackets only an IPv6 address is one; a name's parts have 1 to 63 letters."""
+    if host.startswith("["):
+        try:
+            return ipaddress.ip_address(host.strip("[]")).version == 6
+        except ValueError:
+            return False
+    return all(0 < len(part) < 64 for part in host.removesuffix(".").split("."))
 
 
 def is_loopback(host: str) -> bool:

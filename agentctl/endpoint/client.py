@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,7 @@ except ModuleNotFoundError:  # an extra: most commands never talk to anybody
 
 STALL_S = 30.0  # without a token
 QUICK_S = 10.0  # for what a server says of itself
+MOST_WAITS = 2
 MOST_LINE = 1_000_000  # bytes of one event: more is no token
 MOST_SAID = 4_000_000  # bytes of what a server says of itself
 SPARE_EVENTS = 64  # beside two for each token asked for
@@ -83,6 +85,8 @@ class Client:
         if httpx is None:
             raise UsageError("needs httpx", place="endpoint", hint="pip install 'agentctl[endpoint]'")
         self.base, self.stall_s, self.dialect = base, stall_s, dialect or Dialect()
+        self.key = key
+        self._waits = 0  # in vain, for /metrics, one after the other
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.AsyncClient(
             headers={**headers, "Connection": "close", "Accept-Encoding": "identity"},
@@ -113,14 +117,24 @@ class Client:
         """Requests that the engine says it has, running and waiting; None where it does not say."""
         found = LOAD.findall(await self.metrics())
         try:
-            return sum(map(float, found)) if found else None
+            load = sum(map(float, found)) if found else math.nan
         except ValueError:
             return None
+        return load if 0 <= load < math.inf else None
 
     async def metrics(self) -> str:
-        """What the engine says at /metrics; empty where it says nothing."""
+        """What the engine says at /metrics; empty where it says nothing. Where it lets us wait again and
+        again it is asked no more: each time would cost as much as the requests between."""
+        if self.is_mute:
+            return ""
+        began = now()
         said = await self.ask(f"{self.root}/metrics")
+        self._waits = self._waits + 1 if said is None and now() - began >= QUICK_S else 0
         return said[1].decode(errors="replace") if said and said[0] == 200 else ""
+
+    @property
+    def is_mute(self) -> bool:
+        return self._waits >= MOST_WAITS
 
     @property
     def root(self) -> str:

@@ -137,8 +137,11 @@ class _Run:
                 self.measured.add(step, number, probe, answer, self.origin)
             return answer
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(probe)) for probe in probes]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(probe)) for probe in probes]
+        except BaseExceptionGroup as errors:  # such as a full disk, for each of them
+            raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
     def _judge(self, step: Step, answers: list[Answer]) -> None:

@@ -203,7 +203,7 @@ class _Run:
     async def others(self) -> float:
         """Requests there beyond what ours were at any moment lately."""
         load = await self.client.load()
-        self.load_known |= load is not None
+        self.load_known = (self.load_known or load is not None) and not self.client.is_mute
         self.count(0)
         return max(0.0, (load or 0.0) - max(n for _, n in self.lately))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,24 +26,28 @@ class RowsFile:
             raise OutputError(f"cannot be written ({error.strerror})", place=str(self.path)) from error
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file:
+            with contextlib.suppress(OSError):  # what could not be written was said by write()
+                file.close()
 
     def write(self, row: dict[str, Any]) -> None:
         assert self._file is not None, "open() comes first"
-        self._file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"cannot be written ({error.strerror})", place=str(self.path)) from error
 
 
 def read_rows_file(path: Path, schema: str) -> list[dict[str, Any]]:
     """Header and rows. Raises InputError for another file, or one that is damaged before its last line; a
     last line that a killed run left half written is taken off."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", place=str(path)) from error
-    rows = []
+    rows, lines = [], text.splitlines()
     for number, line in enumerate(lines):
         try:
             row = json.loads(line)
@@ -54,8 +59,8 @@ def read_rows_file(path: Path, schema: str) -> list[dict[str, Any]]:
             raise InputError("is no JSON object", place=f"{path}:{number + 1}")
     if not rows or rows[0].get("schema") != schema:
         raise InputError("holds no measured rows", place=str(path), expected=f"schema {schema}")
-    if len(rows) < len(lines):
-        path.write_text("".join(f"{line}\n" for line in lines[:-1]), encoding="utf-8")
+    if len(rows) < len(lines) or not text.endswith("\n"):  # the next row begins a line
+        path.write_text("".join(f"{line}\n" for line in lines[: len(rows)]), encoding="utf-8")
     return rows
 
 

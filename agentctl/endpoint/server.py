@@ -17,6 +17,7 @@ from agentctl.profile import MOST
 
 CACHE = re.compile(r"^vllm:cache_config_info\{([^}]*)\}", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
+MOST_NAME = 300  # characters
 NO_LIST = (404, 405, 501)  # a server without /models
 LIMITS = ("max_model_len", "kv_blocks", "block_tokens", "max_num_seqs", "max_num_batched_tokens")
 
@@ -51,10 +52,9 @@ async def ask_server(client: Client, wanted: str | None = None) -> Server:
     if isinstance(models, int) and models not in (200, *NO_LIST):
         raise failure(Answer(0.0, "http", models))
     listed = models if isinstance(models, list) else []
-    names = [str(one.get("id")) for one in listed]
-    model = wanted or (names[0] if len(names) == 1 else None)
+    model = wanted or (_name(listed[0].get("id"), client.key) if len(listed) == 1 else None)
     if model is None:
-        raise UsageError(f"the server lists {len(names)} models", place="--served-model",
+        raise UsageError(f"the server lists {len(listed)} models", place="--served-model",
                          expected="the name of one of them")  # fmt: skip
     one = next((one for one in listed if one.get("id") == model), {})
     said = _count(one.get("max_model_len"))
@@ -67,6 +67,18 @@ async def ask_server(client: Client, wanted: str | None = None) -> Server:
     if one.get("owned_by") == "sglang":
         return _sglang(model, await _json(client, "get_server_info"))
     return Server(model, None, said)
+
+
+def _name(said: Any, key: str | None) -> str:
+    """A model's name, which goes into files and reports; raises UsageError for what is none."""
+    is_name = isinstance(said, str) and 0 < len(said) <= MOST_NAME and said.isprintable()
+    if not is_name or (key and key in said):
+        raise UsageError(
+            "the server gives its model no name that can be shown", place="--served-model",
+            expected=f"printable characters, {MOST_NAME} at most",
+            hint="name the model as the server knows it",
+        )  # fmt: skip
+    return str(said)
 
 
 def _llama_cpp(model: str, props: Mapping[str, Any]) -> Server:

@@ -75,6 +75,9 @@ def test_interrupted_it_stops_at_once_and_keeps_what_it_measured(serve, tmp_path
         (("http://127.0.0.1:9",), 1, "nothing answers there"),
         (("http://127.0.0.1:9", "--budget", "soon"), 2, "150, 120s or 150,120s"),
         (("http://127.0.0.1:9", "--budget", "5"), 2, "at least"),
+        (("http://127.0.0.1:9", "--budget", "150,120"), 2, "150, 120s or 150,120s"),
+        (("http://[1:2]:8000", "--i-own-this-endpoint"), 2, "is no address of an endpoint"),
+        (("http://a..b:8000", "--i-own-this-endpoint"), 2, "is no address of an endpoint"),
         (("http://127.0.0.1:9", "--prompts", "poems"), 2, "tokens or text"),
     ],
 )

@@ -7,9 +7,9 @@ from oracles.endpoint_server import TEMPLATE, Server
 from oracles.virtual_time import run
 
 from agentctl.calibrate_endpoint import Asked, measured_from
-from agentctl.endpoint.measured import dialect_of, read_measured
+from agentctl.endpoint.measured import Measured, dialect_of, read_measured
 from agentctl.endpoint.rows import read_rows, rows_of
-from agentctl.errors import InputError
+from agentctl.errors import InputError, OutputError, UsageError
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.estimators.endpoint_fit import fit_endpoint
 
@@ -116,6 +116,7 @@ def test_usage_that_miscounts_token_ids_is_not_trusted(tmp_path):
     [
         ("coalesce", "chunks are not tokens", "b_decode"),
         ("bunch", "chunks came in bunches", "b_decode"),
+        ("buffer", "chunks came in bunches", "b_decode"),
         ("stop", "another output length than asked for", "b_decode"),
         ("no-cached", "hits not reported", None),
     ],
@@ -134,9 +135,10 @@ def test_what_cannot_be_trusted_is_set_aside_and_not_claimed(tmp_path, fault, re
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("cached-more", "more cached than sent"),
+        ("cached-more", "more cached than sent before"),
         ("few-completed", "another output length than asked for"),
         ("other-traffic", "other traffic"),
+        ("cached-all", "more cached than sent before"),
     ],
 )
 def test_where_every_row_is_set_aside_nothing_is_fitted(tmp_path, fault, reason):
@@ -145,6 +147,56 @@ def test_where_every_row_is_set_aside_nothing_is_fitted(tmp_path, fault, reason)
     assert read.set_aside[reason] > 60
     with pytest.raises(InputError, match="usable rows are too few"):
         fit_endpoint(read.rows)
+
+
+def test_words_of_impossible_length_are_set_aside(tmp_path):
+    takes = ("text", "completions", "extras")
+    measured, _ = probed(tmp_path / "m.jsonl", takes=takes, fault="vast-usage", good=5)
+    assert read_rows(measured).set_aside["usage differs from what was sent"] > 60
+
+
+def test_metrics_that_never_answer_do_not_eat_up_the_time(tmp_path):
+    measured, _ = probed(tmp_path / "m.jsonl", fault="mute", good=3)
+    assert len(measured.steps) == len(PLAN.steps)
+    assert measured.seconds_spent < 20.0 and fit_endpoint(read_rows(measured).rows).missing == []
+
+
+@pytest.mark.parametrize(
+    "name", ["a\x1b[31m", "\ud800", "\u202egnp", "n" * 301, "", None, 7, "Bearer secret"]
+)
+def test_a_models_name_that_cannot_be_shown_is_not_taken_over(tmp_path, name):
+    with pytest.raises(UsageError, match="no name that can be shown") as refused:
+        probed(tmp_path / "m.jsonl", key="secret", name=name)
+    assert refused.value.place == "--served-model" and "secret" not in str(refused.value)
+    assert not (tmp_path / "m.jsonl").exists()
+
+
+def test_a_disk_that_is_full_is_an_error_in_words(tmp_path, monkeypatch):
+    class Full:
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+        def close(self):
+            self.write("")
+
+    opened = Measured.open
+
+    def fill(self):
+        opened(self)
+        self._file = Full()
+
+    monkeypatch.setattr(Measured, "open", fill)
+    with pytest.raises(OutputError, match="No space left"):
+        probed(tmp_path / "m.jsonl")
+
+
+def test_a_last_line_that_lacks_its_end_alone_is_kept_and_the_next_row_begins_a_line(whole, tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text(whole[1].read_text().removesuffix("\n"))
+    again = read_measured(path)
+    again.open()
+    again.close()
+    assert read_measured(path).attempts == 2 and len(read_measured(path).steps) == len(whole[0].steps)
 
 
 def test_a_few_failures_are_marked_and_the_run_goes_on(tmp_path):

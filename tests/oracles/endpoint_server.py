@@ -42,7 +42,8 @@ class Server:
 
     fault  http (with `status`), redirect, not-streamed, stall, close, coalesce, bunch, wrong-usage, no-usage,
            stop, no-cached, other-traffic, need-key, garbage, huge-line, slow-headers, endless, babble,
-           error-event, cached-more, few-completed, no-zeros, no-list (with `status`), flood;
+           error-event, cached-more, few-completed, no-zeros, no-list (with `status`), flood,
+           mute (/metrics never answers), buffer (all tokens at the end), cached-all, vast-usage;
            half: no chunk for two of three tokens unless a letter is forced
     takes  what it understands: ids, text, completions, chat, extras (ignore_eos, cache_salt)
     limits labels of its cache in /metrics, as vLLM has them
@@ -57,6 +58,7 @@ class Server:
     takes: tuple[str, ...] = ("ids", "text", "completions", "chat", "extras")
     limits: str = ""
     kind: str = "vllm"
+    name: object = "tiny"
     elsewhere: str = "http://203.0.113.7/v1/completions"
     seen: list[dict] = field(default_factory=list)  # bodies
     headers: list[str] = field(default_factory=list)
@@ -139,8 +141,10 @@ class Server:
                     writer.write(b"x" * 50_000)
                     await writer.drain()
             elif path == "/v1/models":
-                model = {"id": "tiny", "max_model_len": 4096, "owned_by": self.kind}
+                model = {"id": self.name, "max_model_len": 4096, "owned_by": self.kind}
                 _reply(writer, json.dumps({"data": [model]}))
+            elif path == "/metrics" and self.is_bad("mute"):
+                await reader.read()  # until the client has gone
             elif path == "/metrics":
                 running = len(self.jobs) + (3 if self.is_bad("other-traffic") else 0)
                 limits = f"vllm:cache_config_info{{{self.limits}}} 1.0\n" if self.limits else ""
@@ -227,6 +231,9 @@ class Server:
 
     async def _stream(self, job: Job, writer: asyncio.StreamWriter, chat: bool, withholds: bool) -> None:
         held = 0
+        if self.is_bad("buffer"):
+            for token in [await job.tokens.get() for _ in range(job.max_tokens)]:
+                job.tokens.put_nowait(token)
         if chat:
             _event(writer, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         for i in range(1, job.max_tokens + 1):
@@ -248,14 +255,17 @@ class Server:
                 said = {"delta": {"content": "x"}} if chat else {"text": "x"}
                 _event(writer, {"choices": [{"index": 0, **said, "finish_reason": reason}]})
             held = 0
-            await writer.drain()
+            if not self.is_bad("buffer"):
+                await writer.drain()
         if not self.is_bad("no-usage"):
             n = len(job.prompt) * (3 if self.is_bad("wrong-usage") else 1)
+            n = 900_000_000 if self.is_bad("vast-usage") else n
             completed = job.max_tokens // 2 if self.is_bad("few-completed") else job.max_tokens
             usage = {"prompt_tokens": n, "completion_tokens": completed}
             if not self.is_bad("no-cached") and not (self.is_bad("no-zeros") and not job.cached):
                 more = 10**6 if self.is_bad("cached-more") else 0
-                usage["prompt_tokens_details"] = {"cached_tokens": job.cached + more}
+                cached = n - 1 if self.is_bad("cached-all") else job.cached + more
+                usage["prompt_tokens_details"] = {"cached_tokens": cached}
             _event(writer, {"choices": [], "usage": usage})
         writer.write(b"data: [DONE]\n\n")
 

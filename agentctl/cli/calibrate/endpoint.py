@@ -91,13 +91,16 @@ def endpoint(
 def limits(text: str) -> tuple[int, float]:
     """`150`, `120s` or `150,120s` as requests and seconds; raises UsageError."""
     requests, seconds = 200, 300.0
+    parts = [part.strip() for part in text.split(",")]
     try:
-        for part in text.split(","):
-            if part.strip().endswith("s"):
-                seconds = float(part.strip()[:-1])
+        for part in parts:
+            if part.endswith("s"):
+                seconds = float(part[:-1])
             else:
                 requests = int(part)
     except ValueError:
+        seconds = -1.0
+    if len({part.endswith("s") for part in parts}) < len(parts):  # 150,120: which are seconds?
         seconds = -1.0
     if not (0 < seconds <= 86400 and 0 < requests <= 100_000):
         raise UsageError(f"cannot read {text!r}", place="--budget", expected="150, 120s or 150,120s")
