@@ -7,6 +7,7 @@ later starts warm up without a line.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -71,9 +72,10 @@ class StepFile:
         self.starts += 1
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file:
+            with contextlib.suppress(OSError):  # what could not be written was said by write()
+                file.close()
 
     def write(
         self, taken: Sequence[Taken], number: int, scene: str, totals: dict[str, Any] | None = None
@@ -94,8 +96,11 @@ class StepFile:
                 row["engine_facts"] = self.facts
                 self._said = True
             text += json.dumps(row, separators=(",", ":")) + "\n"
-        self._file.write(text)
-        self._file.flush()
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"cannot be written ({error.strerror})", place=str(self.path)) from error
         if taken and scene != WARM:
             self.done.add((number, scene))
 

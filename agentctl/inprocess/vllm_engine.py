@@ -55,10 +55,10 @@ class VllmEngine:
         given = self._arguments(model, arguments, eager, gpus, known)
         try:
             self.engine = LLMEngine.from_engine_args(vllm.EngineArgs(**given))
-        except (ValueError, TypeError, RuntimeError, OSError, AssertionError, NotImplementedError) as error:
+        except Exception as error:  # whatever a configuration of nonsense makes it trip over
             raise ConfigError(
                 f"vLLM does not start with it ({type(error).__name__}: {_first_line(error)})",
-                place=str(model), hint="VLLM_LOGGING_LEVEL=INFO shows vLLM's own log",
+                place="--model, --engine-arg", hint="VLLM_LOGGING_LEVEL=INFO shows vLLM's own log",
             ) from error  # fmt: skip
         self.core = self.engine.engine_core.engine_core
         self.config = self.engine.vllm_config
@@ -252,4 +252,9 @@ def _platform() -> tuple[str, str, int, Any]:
 
 
 def _first_line(error: BaseException) -> str:
+    """Of a pydantic error the first that it counts: its first line is their number."""
+    if callable(errors := getattr(error, "errors", None)) and (found := errors()):
+        where = ".".join(map(str, found[0].get("loc", ())))
+        what = str(found[0].get("msg")).removeprefix("Value error, ")
+        error = ValueError(f"{where}: {what}" if where else what)
     return (str(error).strip().splitlines() or [""])[0][:200]

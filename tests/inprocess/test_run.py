@@ -10,7 +10,7 @@ from inprocess.conftest import TRUTH
 
 from agentctl.calibrate import Engine, calibrate_steps
 from agentctl.calibrate_engine import calibrate_engine
-from agentctl.errors import InputError, UsageError
+from agentctl.errors import InputError, OutputError, UsageError
 from agentctl.estimators.step_logs import read_step_logs
 from agentctl.inprocess import stepping
 from agentctl.inprocess.plan import ROUNDS
@@ -128,6 +128,25 @@ def test_a_budget_is_for_all_starts_together(vllm, asked, tmp_path, monkeypatch)
     assert not fake.started and "a larger --budget goes on" in notes[-1]
     measure_engine(asked, path, VllmEngine, notes.append)
     assert len(fake.started) == 1 and "stepping for 580 s" in notes[-1]
+
+
+def test_a_disk_that_is_full_is_an_error_in_words(vllm, asked, tmp_path, monkeypatch):
+    class Full:
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+        close = flush = lambda self: self.write("")
+
+    opened = StepFile.open
+
+    def fill(self, facts):
+        opened(self, facts)
+        self._file = Full()
+
+    monkeypatch.setattr(StepFile, "open", fill)
+    vllm()
+    with pytest.raises(OutputError, match="No space left"):
+        measure_engine(asked, tmp_path / "s.jsonl", VllmEngine)
 
 
 def test_half_a_line_of_a_killed_run_is_taken_off(vllm, asked, tmp_path):

@@ -156,7 +156,32 @@ def test_what_vllm_refuses_is_told_in_its_first_line(vllm, tmp_path):
     vllm()
     with pytest.raises(ConfigError, match="max_num_seqs must be positive") as caught:
         VllmEngine(tmp_path, {"max_num_seqs": 0}, eager=False, gpus=1)
-    assert "nobody reads" not in str(caught.value)
+    assert "nobody reads" not in str(caught.value) and str(tmp_path) not in str(caught.value)
+
+
+class Counted(ValueError):
+    """As pydantic's errors are: the first line is their number."""
+
+    def errors(self):
+        return [{"loc": ("dtype",), "msg": "Value error, Unknown dtype"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ZeroDivisionError("integer modulo by zero"), "ZeroDivisionError: integer modulo by zero"),
+        (KeyError("rope"), "KeyError: 'rope'"),
+        (Counted("2 validation errors for ModelConfig"), "Counted: dtype: Unknown dtype"),
+    ],
+)
+def test_whatever_vllm_trips_over_is_no_bug_of_ours(vllm, monkeypatch, tmp_path, error, told):
+    def start(arguments):
+        raise error
+
+    monkeypatch.setattr(vllm(), "from_engine_args", staticmethod(start))
+    with pytest.raises(ConfigError) as caught:
+        VllmEngine(tmp_path, {}, eager=False, gpus=1)
+    assert told in str(caught.value)
 
 
 def test_without_vllm_the_error_names_the_cure(monkeypatch, tmp_path):
