@@ -73,6 +73,11 @@ class Policy:
         return bool(self.from_profile) and "b0" not in self.from_profile.values()
 
     @property
+    def needs_one_gateway(self) -> bool:
+        """Its placements follow from books that it keeps of all sessions."""
+        return self.places and self.memory is not None
+
+    @property
     def n_signals(self) -> int:
         return len(self.sees)
 

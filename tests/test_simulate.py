@@ -10,7 +10,7 @@ from oracles.datasets import write_dataset
 from agentctl.cluster import parse_cluster
 from agentctl.errors import ConfigError, OutputError, UsageError
 from agentctl.files import canonical_json
-from agentctl.policies.base import formula_names
+from agentctl.policies.base import formula_names, load_policy
 from agentctl.result import read_result
 from agentctl.simulate import run_simulation
 
@@ -78,7 +78,10 @@ def test_another_policy_and_its_parameters_override_the_clusters_router(trace, c
 
 
 def test_with_one_engine_all_policies_agree(trace, cluster):
-    results = [run_simulation(trace, cluster.with_engines(1), policy=name) for name in formula_names()]
+    names = [
+        name for name in formula_names() if not load_policy(name).places
+    ]  # others may hold requests back
+    results = [run_simulation(trace, cluster.with_engines(1), policy=name) for name in names]
     assert len(results) >= 5
     for result in results[1:]:
         assert result.document["metrics"] == results[0].document["metrics"]

@@ -56,11 +56,13 @@ def look_at(
     """`outcome` is of an observed run of `policy` on `cluster` with `seed`.
 
     count   what of the run latencies and sources are of
-    regret  requests whose engines are compared; 0: none. A policy in plain Python would take too long
+    regret  requests whose engines are compared; 0: none. A policy in plain Python would take too long;
+            of an engine for the prompt and another to decode there is no such comparison
     """
     run = outcome.run()
     counted = count(run)
-    compared = regret if is_compiled(policy.choose) else 0
+    is_one_engine = outcome.decode_engine is None
+    compared = regret if is_compiled(policy.choose) and is_one_engine else 0
     lost = sample_regret(outcome, cluster, policy, seed, None, compared) if compared else None
     spots = hot_spots(outcome, cluster)
     return Look(name, run, counted, sources(counted), spots, lost, colour, is_strong)

@@ -138,12 +138,16 @@ def _families(
         else "what the routers know is always fresh (metrics_interval_s, index_delay_s of [router])",
     )
     used = {router.gateways for router in routers}
+    alone = [candidate.policy.name for candidate in candidates if candidate.policy.needs_one_gateway]
     yield Family(
         "gateways",
         "would it with fewer or more gateways that do not know of each other",
         tuple(
-            (f"{n} gateways" if n > 1 else "1 gateway", Scenario(gateways=n)) for n in GATEWAYS if {n} != used
+            (f"{n} gateways" if n > 1 else "1 gateway", Scenario(gateways=n))
+            for n in GATEWAYS
+            if {n} != used and not alone
         ),
+        f"{alone[0]} keeps books of all sessions: it has one gateway" if alone else None,
     )
     yield Family(
         "ties",

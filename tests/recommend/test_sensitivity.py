@@ -98,6 +98,12 @@ def test_what_is_not_varied_says_why():
     assert [scenario.gateways for _, scenario in found["gateways"].scenarios] == [2, 4]
 
 
+def test_a_policy_with_books_of_all_sessions_has_one_gateway():
+    found = names_and_reasons([Candidate("conserve-pd", load_policy("conserve-pd"), CLUSTER)])
+    assert not found["gateways"].scenarios
+    assert "conserve-pd keeps books" in found["gateways"].why_not
+
+
 def test_what_can_be_varied_is():
     fit = {"covariance": {"names": ["b0"], "matrix": [[1e-8]]}}
     pool = dataclasses.replace(CLUSTER.pools[0], profile=dataclasses.replace(PROFILE, fit=fit))
