@@ -176,8 +176,10 @@ def compare(
     dialect = dialect_of(rows.header, place)
     reasons = [why_not(row, rows.disturbed, dialect) for row in rows.rows]
     if None not in reasons:
-        told = ", ".join(f"{why} {n}" for why, n in Counter(reasons).items())
-        raise InputError(f"no request's times can be used: {told}", place=str(rows.path))
+        told = ", ".join(f"{why} {n}" for why, n in Counter(reasons).items()) or "none was sent"
+        raise InputError(
+            f"no request's times can be used: {told}", place=str(rows.path), hint="--force starts again"
+        )
     said = {
         name: n for name, n in dict(rows.header.get("limits") or {}).items()
         if name in LIMITS and type(n) is int and 0 < n <= MOST

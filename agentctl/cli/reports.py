@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentctl.result import RunResult
 
 REPORT_FILE = "report.html"
+PATHS = ("/", "~", ".")  # a model's name may be where its file lies on the server's machine
 # Say where a result goes or whom it was asked of, not what it is.
 WHERE_ONLY = {"html", "output", "force", "measured", "url", "endpoint", "owned"}
 
@@ -41,6 +42,13 @@ def finish(ctx: typer.Context, title: str, result: RunResult, folder: Path | Non
     if folder is not None:
         ctx.obj.note(f"written: {folder / REPORT_FILE}")
     return result.exit_code
+
+
+def stopped(measured: Path, following: str) -> str:
+    """What a person who pressed Ctrl-C can go on with."""
+    if not measured.is_file():
+        return "stopped: nothing was measured yet"
+    return f"stopped: what was measured is in {measured}, {following}"
 
 
 class Calibrated(Protocol):
@@ -106,6 +114,7 @@ def command_line(ctx: typer.Context) -> str:
             continue
         flag = [] if param.param_type_name == "argument" else [param.opts[0]]
         for item in value if isinstance(value, list) else [value]:
+            item = Path(item) if param.name == "served_model" and item.startswith(PATHS) else item
             words += flag if item is True else [*flag, shlex.quote(_name(item))]
     return " ".join(words)
 

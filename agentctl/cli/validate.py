@@ -112,7 +112,7 @@ def validate(
     OPENAI_API_KEY. Ctrl-C keeps what was measured.
     """
     from agentctl.cli.inputs import announce_compilation, open_input
-    from agentctl.cli.reports import check_free, finish, with_command, write_report
+    from agentctl.cli.reports import check_free, finish, stopped, with_command, write_report
     from agentctl.cluster import load_cluster
     from agentctl.endpoint.address import api_key, base_url
     from agentctl.engine_meta import limits_of
@@ -140,10 +140,8 @@ def validate(
                 with ctx.obj.progress() as progress:
                     rows = measure(base, opened, measured, asked, api_key(), ctx.obj.note, progress, force)
             except KeyboardInterrupt:
-                ctx.obj.note(
-                    f"stopped: what was measured is in {measured}; the same command compares it, and "
-                    "--force starts again"
-                )
+                following = "and the same command compares it; --force starts again"
+                ctx.obj.note(stopped(measured, following))
                 raise
             announce_compilation(ctx.obj)
             result = compare(opened, rows, asked, loaded, limits, limits_of(kv_blocks), strict)

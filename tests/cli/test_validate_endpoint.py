@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from agentctl.cli.reports import stopped
 from agentctl.endpoint.replayed import read_replayed
 from agentctl.estimators.batch_time import BatchTime
 
@@ -74,6 +75,23 @@ def test_a_replay_ends_in_a_comparison_and_the_second_run_sends_nothing(agentctl
     assert again.code == done.code and len(server.seen) == sent
     assert "nothing is sent" in again.err
     assert json.loads(again.out)["latencies"] == told["latencies"]
+
+
+def test_where_a_models_file_lies_is_in_no_document(agentctl, serve, day, tmp_path):
+    assert agentctl(*day).code == 0
+    server = serve(SERVED, name="/srv/me/tiny")
+    done = agentctl("validate", "day.trace", "--endpoint", server.url, "--profile", "p.toml", "-o", "run",
+                    "--served-model", "/srv/me/tiny", "--json")  # fmt: skip
+    assert done.code in (0, 3), done.err
+    assert "--served-model tiny" in json.loads(done.out)["provenance"]["command"]
+    for path in (tmp_path / "run").iterdir():
+        assert b"/srv/me" not in path.read_bytes()
+
+
+def test_stopped_before_anything_was_measured_it_promises_nothing(tmp_path):
+    assert stopped(tmp_path / "m.jsonl", "and so on") == "stopped: nothing was measured yet"
+    (tmp_path / "m.jsonl").write_text("{}")
+    assert stopped(tmp_path / "m.jsonl", "and so on").endswith("m.jsonl, and so on")
 
 
 def test_interrupted_it_stops_at_once_and_keeps_what_it_measured(agentctl, serve, day, tmp_path):

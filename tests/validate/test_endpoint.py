@@ -342,6 +342,14 @@ def test_an_interrupted_replay_keeps_what_it_saw(trace, tmp_path):
     assert result.document["latencies"]["e2e_s"]["n"] >= 3
 
 
+def test_a_replay_that_was_stopped_before_its_first_request_says_how_to_start_again(trace, whole, tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text(whole[2].read_text().splitlines()[0] + "\n")
+    with pytest.raises(InputError, match="none was sent") as refused:
+        compare(trace, measure("http://127.0.0.1:9/v1", trace, path, QUICK), QUICK, PROFILE)
+    assert "--force" in refused.value.hint
+
+
 def test_a_file_that_is_there_is_read_and_one_of_another_slice_is_refused(trace, whole, tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_bytes(whole[2].read_bytes())

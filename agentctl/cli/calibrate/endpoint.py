@@ -65,7 +65,7 @@ def endpoint(
     from agentctl.calibrate import Engine
     from agentctl.calibrate_endpoint import Asked, calibrate_endpoint, measure
     from agentctl.cli.inputs import announce_compilation
-    from agentctl.cli.reports import check_free, finish_profile
+    from agentctl.cli.reports import check_free, finish_profile, stopped
     from agentctl.endpoint.address import api_key, base_url
 
     check_free(output, force)
@@ -77,7 +77,7 @@ def endpoint(
         with ctx.obj.progress() as progress:
             found = measure(base, measured, asked, api_key(), ctx.obj.note, progress)
     except KeyboardInterrupt:
-        ctx.obj.note(f"stopped: what was measured is in {measured}, and the same command goes on")
+        ctx.obj.note(stopped(measured, "and the same command goes on"))
         raise
     announce_compilation(ctx.obj)
     engine = Engine(llm, gpu, tp, kv_blocks, block_tokens, max_num_batched_tokens=max_num_batched_tokens)

@@ -70,7 +70,7 @@ def engine(
     goes on.
     """
     from agentctl.cli.inputs import announce_compilation
-    from agentctl.cli.reports import check_free, finish_profile
+    from agentctl.cli.reports import check_free, finish_profile, stopped
     from agentctl.cli.streams import stdout_on_stderr
     from agentctl.inprocess.run import Asked, measure_engine, measure_torch, power_path
     from agentctl.inprocess.vllm_engine import VllmEngine
@@ -88,7 +88,7 @@ def engine(
             else:
                 file = measure_engine(asked, measured, VllmEngine, ctx.obj.note, progress)
     except KeyboardInterrupt:
-        ctx.obj.note(f"stopped: what was measured is in {measured}, and the same command goes on")
+        ctx.obj.note(stopped(measured, "and the same command goes on"))
         raise
     from agentctl.calibrate import Engine  # not before: see agentctl/inprocess/run.py
     from agentctl.calibrate_engine import calibrate_dense, calibrate_engine
