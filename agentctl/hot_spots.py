@@ -23,7 +23,7 @@ from agentctl.cluster import Cluster
 from agentctl.estimators.batch_time import chunk_pairs
 from agentctl.present import Section, Table, Unit
 from agentctl.sim.content import Content, compile_content
-from agentctl.sim.driver import common_block
+from agentctl.sim.make_state import common_block
 from agentctl.sim.outcome import Outcome
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,10 @@ from agentctl.errors import ConfigError, InputError
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.logged_hits import with_logged_hits
 from agentctl.policies.base import NoParams, Policy
-from agentctl.sim.driver import begin, check_ended, common_block, outcome_of
+from agentctl.sim.driver import begin, check_ended
+from agentctl.sim.make_state import common_block
 from agentctl.sim.outcome import Outcome
+from agentctl.sim.outcome_of import outcome_of
 from agentctl.sim.samples import first_samples, sample_from
 from agentctl.sim.view import View
 from agentctl.trace import Trace

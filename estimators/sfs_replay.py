@@ -21,10 +21,11 @@ from agentctl.sim.cache import cache_blocks, release, take
 from agentctl.sim.content import Content
 from agentctl.sim.handle import handle_of
 from agentctl.sim.jit import entry, kernel
+from agentctl.sim.make_state import make_state
 from agentctl.sim.queue import enqueue, fits
 from agentctl.sim.scheduler import finish, settle, start
 from agentctl.sim.sight import Sight
-from agentctl.sim.state import CLOCK, FREE_HOLD, NO_NEWS, NONE, State, make_state
+from agentctl.sim.state import CLOCK, FREE_HOLD, NO_NEWS, NONE, State
 from agentctl.sim.steps import cut, set_end, time_batch
 from agentctl.workload import Requests
 

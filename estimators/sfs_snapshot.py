@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from agentctl.cluster import CLUSTER_SCHEMA, VLLM_KEYS, Cluster, Pool, parse_cluster
 from agentctl.errors import ConfigError, InputError
-from agentctl.sim.state import make_limits
+from agentctl.sim.make_state import make_limits
 from agentctl.toml import build, check_keys
 
 SNAPSHOT_SCHEMA = "agentctl/snapshot/1"

@@ -23,8 +23,9 @@ from agentctl.sim.arrivals import Arrivals
 from agentctl.sim.bound import blame
 from agentctl.sim.compiled import compile_choice, eye, is_compiled
 from agentctl.sim.driver import Policy, Replay, ask, begin, driven
+from agentctl.sim.make_state import make_limits
 from agentctl.sim.outcome import Outcome
-from agentctl.sim.state import ENDED, LOST_HOLDS, N_HOLDS, OUT_OF_KV, State, make_limits
+from agentctl.sim.state import ENDED, LOST_HOLDS, N_HOLDS, OUT_OF_KV, State
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
 

@@ -16,7 +16,8 @@ from oracles.reference_simulator import Pool as JudgePool
 
 from agentctl.sim import cache, news
 from agentctl.sim.content import Content
-from agentctl.sim.state import CLOCK, FREE_HOLD, N_HOLDS, NO_NEWS, NONE, State, make_limits, make_state
+from agentctl.sim.make_state import make_limits, make_state
+from agentctl.sim.state import CLOCK, FREE_HOLD, N_HOLDS, NO_NEWS, NONE, State
 
 announce, cache_blocks, count_idle, release, take, use = map(
     from_python,

@@ -16,8 +16,8 @@ from agentctl.cluster import IndexParams
 from agentctl.sim import index as kernels
 from agentctl.sim.content import Content
 from agentctl.sim.index import Index
+from agentctl.sim.make_state import OwnIndex, make_limits, make_state
 from agentctl.sim.sight import Sight
-from agentctl.sim.state import OwnIndex, make_limits, make_state
 
 expire, insert, match = map(from_python, (kernels.expire, kernels.insert, kernels.match))
 

@@ -16,8 +16,8 @@ from agentctl.errors import AgentctlError
 from agentctl.sim import sglang
 from agentctl.sim.content import compile_content
 from agentctl.sim.driver import simulate
+from agentctl.sim.make_state import make_limits, make_state
 from agentctl.sim.queue import enqueue
-from agentctl.sim.state import make_limits, make_state
 from agentctl.sim.steps import cut
 
 ENQUEUE, CUT = from_python(enqueue), from_python(cut)

@@ -11,8 +11,8 @@ from oracles.reference_simulator import Names, Request
 
 from agentctl.sim import sglang_tree
 from agentctl.sim.content import compile_content
+from agentctl.sim.make_state import make_limits, make_state
 from agentctl.sim.sglang_holding import take_pages
-from agentctl.sim.state import make_limits, make_state
 
 MATCH, INSERT, LOCK, UNLOCK, MAKE_ROOM = (
     from_python(getattr(sglang_tree, name)) for name in ("match", "insert", "lock", "unlock", "make_room")
