@@ -34,7 +34,7 @@ BY_NUMBER = {
 }  # fmt: skip
 OWN = {"now", "seed", "last_chosen", "memory"}  # the router's own: known to every policy
 
-# Policies that answer with placements have their own laws, in test_pools.py.
+# Policies that answer with placements have their own laws, in tests/sim/test_role_policies.py.
 NAMES = [name for name in policy_names() if not load_policy(name).places]
 POLICIES = [(name, {}) for name in NAMES] + VARIANTS
 COUNTS = [

@@ -94,7 +94,7 @@ def conversation(turns, n=1, output=8):
     for session in range(n):
         for turn in range(turns):
             before = len(requests) - 1 if turn else -1
-            chain = tuple(100 * session + k + 1 for k in range(2 * (turn + 1)))
+            chain = tuple(2 * turns * session + k + 1 for k in range(2 * (turn + 1)))
             requests.append(
                 Request(32 * (turn + 1), output, float(session), chain, before, session,
                         1 if turn else 0, 1.0, (before,) if turn else ())
