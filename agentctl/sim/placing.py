@@ -166,11 +166,3 @@ def _queue(s, j, e, hit, now):
     cut(s, e)
     if s.ends_at[e] == now:
         finish_step(s, e, now)
-
-
-@kernel
-def _forget(s, r, now):
-    """A request is turned away after its first token: its prefill engine has its blocks back."""
-    from agentctl.sim.pooled import let_go
-
-    let_go(s, r, now)

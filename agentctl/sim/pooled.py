@@ -179,7 +179,6 @@ def _begin(s, e, r, now):
     s.docks[e].n_moving += 1
     network = s.network[0]
     transfer.start(s, network.link, r, e, pair.moved * network.s_per_token, network.latency, now)
-    s.moving[0] = min(s.moving[0], s.links[network.link].due)
     hand_overs_end(s, now, e)
     return True
 
