@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agentctl.sim.roles import BOTH, DECODE, PREFILL
+from agentctl.sim.roles import BOTH, DECODE, NOT_YET, PREFILL, REFUSED
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -202,3 +202,16 @@ def has_moved(view: View, requests: Requests, r: int) -> bool:
     if requests.output_tokens[r] > 1:
         view.memory[at] = 1
     return before
+
+
+@njit(cache=True)
+def decoder_of(view: View, requests: Requests, r: int, need: float) -> int:
+    """The decoder of r's session, which is bound now if it was not and needs so many tokens: NOT_YET where
+    they do not fit, REFUSED where they never will."""
+    decoder = home(view, requests, r)
+    if decoder >= 0:
+        return add_turn(view, requests, r)
+    if need > largest(view):
+        return REFUSED
+    decoder = bind_session(view, requests, r, need)
+    return decoder if decoder >= 0 else NOT_YET

@@ -25,19 +25,16 @@ from numba import njit
 
 from agentctl.policies._local_or_remote import local_seconds, remote, step_seconds
 from agentctl.policies._pools import (
-    add_turn,
-    bind_session,
     books_size,
+    decoder_of,
     has_decoders,
     has_moved,
-    home,
-    largest,
     least_outstanding,
     put_in,
     read_up,
 )
 from agentctl.policies.base import policy, tie_hash
-from agentctl.sim.roles import NOT_YET, REFUSED, hand_over
+from agentctl.sim.roles import hand_over
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -76,17 +73,8 @@ def stays(view: View, requests: Requests, r: int, decoder: int, my: Params) -> b
 @njit(cache=True)
 def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     read_up(view, requests)
-    decoder = home(view, requests, r)
-    need = float(put_in(requests, r))
-    if decoder >= 0:
-        add_turn(view, requests, r)
-    elif need > largest(view):
-        return REFUSED
-    else:
-        decoder = bind_session(view, requests, r, need)
-        if decoder < 0:
-            return NOT_YET
-    if not has_decoders(view):
+    decoder = decoder_of(view, requests, r, float(put_in(requests, r)))
+    if decoder < 0 or not has_decoders(view):
         return decoder
     if not has_moved(view, requests, r):
         return hand_over(least_outstanding(view), decoder)

@@ -23,20 +23,17 @@ from typing import NamedTuple
 from numba import njit
 
 from agentctl.policies._pools import (
-    add_turn,
-    bind_session,
     books_size,
+    decoder_of,
     final_quantile,
     has_decoders,
     has_moved,
-    home,
-    largest,
     least_outstanding,
     put_in,
     read_up,
 )
 from agentctl.policies.base import policy, tie_hash
-from agentctl.sim.roles import NOT_YET, REFUSED, hand_over
+from agentctl.sim.roles import hand_over
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -49,16 +46,8 @@ class Params(NamedTuple):
 @njit(cache=True)
 def place_session(view: View, requests: Requests, r: int, need: float, error_share: float) -> int:
     """The placement of request r, whose session needs so many tokens if it is not bound yet."""
-    decoder = home(view, requests, r)
-    if decoder >= 0:
-        add_turn(view, requests, r)
-    elif need > largest(view):
-        return REFUSED
-    else:
-        decoder = bind_session(view, requests, r, need)
-        if decoder < 0:
-            return NOT_YET
-    if not has_decoders(view):
+    decoder = decoder_of(view, requests, r, need)
+    if decoder < 0 or not has_decoders(view):
         return decoder
     is_wrong = error_share > 0 and tie_hash(view.seed, r) < error_share * 2.0**32
     if not has_moved(view, requests, r) or is_wrong:
