@@ -193,9 +193,8 @@ def test_a_pool_without_kv_blocks_anywhere_names_the_key():
 @pytest.mark.parametrize(
     "change",
     [
-        {"pool": [{**SMALL["pool"][0], "role": "prefill"}]},
+        {"pool": [{**SMALL["pool"][0], "role": "decode", "scheduler": "sglang"}]},
         {"pool": [SMALL["pool"][0], {**SMALL["pool"][0], "name": "other", "scheduler": "sglang"}]},
-        {"network": {"bytes_per_s": 1e9}},
         {
             "pool": [{**SMALL["pool"][0], "scheduler": "sglang"}],
             "kv_tier": tomllib.loads(FULL)["kv_tier"],

@@ -66,11 +66,11 @@ def test_a_router_does_exactly_what_was_simulated_of_its_own_policies(name):
 
 
 @pytest.mark.parametrize("router", TARGETS)
-def test_every_policy_without_foresight_has_something_that_stands_for_it(router):
+def test_every_policy_of_one_engine_without_foresight_has_something_that_stands_for_it(router):
     target = TARGETS[router]
     for name in policy_names():
         found = emitted(name, router)
-        if name.startswith("oracle-"):
+        if name.startswith("oracle-") or load_policy(name).places:
             assert found.fit == "none" and not found.files
             continue
         theirs = target.counterpart(load_policy(name), CLUSTER, target.VERSIONS[0])

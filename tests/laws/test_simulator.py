@@ -31,7 +31,10 @@ STICKY = SimpleNamespace(
 )
 REAL = {
     name: from_python(getattr(loop, name))
-    for name in ("next_time", "pop", "_receive", "_start_idle", "_finish_batches", "send", "publish")
+    for name in (
+        *("next_time", "pop", "publish", "_receive", "_start_idle", "_finish_batches", "_ask_again"),
+        "place_or_send",
+    )
 }
 POLICIES = st.sampled_from([SPREAD, LEAST, STICKY])
 
@@ -88,17 +91,18 @@ def test_no_block_is_lost_no_engine_idles_and_the_clock_never_goes_back(case, po
         check_books(s)
         return view
 
-    def send(s, arrivals, *where):
-        REAL["send"](s, arrivals, *where)
+    def place_or_send(s, arrivals, *where):
+        names_an_engine = REAL["place_or_send"](s, arrivals, *where)
         check_books(s)
+        return names_an_engine
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("next_time", "pop", "_receive", "publish"):
+        for name in ("next_time", "pop", "_receive", "_ask_again", "publish"):
             patch.setattr(loop, name, REAL[name])
         patch.setattr(loop, "_start_idle", start_idle)
         patch.setattr(loop, "_finish_batches", finish_batches)
         advance = getattr(loop.advance, "py_func", loop.advance)
-        patch.setattr(driver, "pieces", lambda *_: (advance, look, send))
+        patch.setattr(driver, "pieces", lambda *_: (advance, look, place_or_send))
         run(case, policy)
     assert clock[0] > -math.inf
 
@@ -222,12 +226,11 @@ def test_a_request_sent_where_it_never_fits_is_rejected_and_that_was_a_choice():
     assert seen == [-1, 0, 1]
 
 
-@pytest.mark.parametrize("keys", [{"role": "prefill"}])
-def test_what_is_not_simulated_yet_is_refused_not_ignored(keys):
+def test_what_is_not_simulated_yet_is_refused_not_ignored():
     workload, cluster = lone()
-    other = replace(cluster, pools=(replace(cluster.pools[0], **keys),))
+    pool = replace(cluster.pools[0], role="decode", scheduler="sglang")
     with pytest.raises(ConfigError, match="is not simulated yet"):
-        simulate(workload, other, SPREAD)
+        simulate(workload, replace(cluster, pools=(pool,)), SPREAD)
 
 
 def test_pools_of_different_block_sizes_are_refused():

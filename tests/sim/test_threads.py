@@ -68,8 +68,9 @@ small = make_case([Request(20, 2)], [], None, limits)
 simulate(small.workload, small.cluster, load_policy("lmetric"))
 requests = [Request(20, 2, arrival=0.01 * r) for r in range(300_000)]
 case = make_case(requests, [], None, limits * 64)
-print("ready", flush=True)
-simulate(case.workload, case.cluster, load_policy("lmetric"))
+def progress(share, what):  # the run is under way; what stands in the pipe twice does no harm
+    print("ready", flush=True)
+simulate(case.workload, case.cluster, load_policy("lmetric"), progress=progress)
 print("ended", flush=True)
 """
 
