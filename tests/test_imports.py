@@ -17,7 +17,7 @@ PACKAGE = ROOT / "agentctl"
 LAYERS = (
     {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct"},
     {"trace", "result"},
-    {"formats", "ingest", "analyzers", "estimators"},
+    {"formats", "ingest", "analyzers", "estimators", "labels", "predictions"},
     {"cluster", "pool_power", "profile", "profile_file", "tier_presets", "workload", "metrics", "slo", "sim"},
     {"policies"},
     {
