@@ -15,8 +15,8 @@ def synth(
     source: Annotated[
         list[str],
         typer.Argument(
-            metavar="agentic|TRACE",
-            help="The frozen agentic workload (a file of that name: ./agentic), or a dataset or log files.",
+            metavar="agentic|model-routing|TRACE",
+            help="A frozen workload (a file of that name: ./agentic), or a dataset or log files.",
         ),
     ],
     output: Annotated[
@@ -24,34 +24,37 @@ def synth(
     ],
     sessions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Sessions; default: 4,000 for agentic, else as in TRACE."),
+        typer.Option(min=1, metavar="N", help="Sessions; default: 4,000, 16,000, or as in TRACE."),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(
-            metavar="R", help="Session starts per minute; default: 85 for agentic, else as in TRACE."
-        ),
+        typer.Option(metavar="R", help="Session starts per minute; default: 85, 360, or as in TRACE."),
     ] = None,
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Make a workload that can be shared: the frozen agentic one, or one from the statistics of a trace.
+    """Make a workload that can be shared: a frozen one, or one from the statistics of a trace.
 
-    Of a trace nothing but statistics over at least 5 sessions each goes in; below 50 sessions it is refused.
+    model-routing also writes NAME.labels.csv: what each of three models would make of every request. Of a
+    trace nothing but statistics over at least 5 sessions each goes in; below 50 sessions it is refused.
     """
     from agentctl.cli.inputs import open_input
     from agentctl.files import check_output
     from agentctl.synth.agentic import agentic
     from agentctl.synth.dataset import synthesise
     from agentctl.synth.fit import statistics_of
+    from agentctl.synth.labelled import synthesise_labelled
     from agentctl.trace import META_FILE
 
     check_output(output, force=force, mark=META_FILE)
-    if source == ["agentic"]:
-        model = agentic()
+    if source == ["model-routing"]:
+        report = synthesise_labelled(output, requests=sessions, per_min=rate, seed=seed, force=force)
     else:
-        with open_input([Path(one) for one in source], ctx.obj) as opened:
-            model = statistics_of(opened)
-    report = synthesise(model, output, sessions=sessions, sessions_per_min=rate, seed=seed, force=force)
+        if source == ["agentic"]:
+            model = agentic()
+        else:
+            with open_input([Path(one) for one in source], ctx.obj) as opened:
+                model = statistics_of(opened)
+        report = synthesise(model, output, sessions=sessions, sessions_per_min=rate, seed=seed, force=force)
     ctx.obj.result(report.document, report.sections)
     ctx.obj.note(f"next: agentctl analyze {output}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,13 +52,9 @@ def synthesise(
     """
     sessions = model.sessions if sessions is None else sessions
     rate = model.sessions_per_min if sessions_per_min is None else sessions_per_min
-    if not 1 <= sessions <= MAX_SESSIONS:
-        raise UsageError(f"is {sessions}", place="--sessions", expected=f"1 to {MAX_SESSIONS}")
-    if not 0 < rate <= MAX_RATE_PER_MIN:
-        raise UsageError(f"is {rate}", place="--rate", expected="session starts per minute, above 0")
+    check_size(sessions, rate)
     requests, n_later = draw(model, sessions, rate, seed)
     blocks = plant(requests, model.prefixes, model.block_tokens) if model.block_tokens else None
-    table = _table(requests, blocks, model)
     made = {
         "workload": model.name,
         "sessions": sessions,
@@ -68,19 +65,58 @@ def synthesise(
         "classes": len(model.classes),
         "shared_prefixes": len(model.prefixes),
     }
-    with atomic_folder(output, mark=META_FILE, force=force) as folder:
-        pq.write_table(table, folder / REQUESTS_FILE, compression="zstd", row_group_size=1 << 14)
-        nodes = _nodes(blocks)
-        pq.write_table(nodes, folder / NODES_FILE, compression="zstd", row_group_size=1 << 18)
-        (folder / META_FILE).write_bytes(canonical_json(_meta(table, model, made)))
-    trace = open_trace(output)
-    document = {"schema": SYNTH_SCHEMA, "requests": table.num_rows, "trace_digest": trace.digest, **made}
+    chains = Chains(blocks, model.block_tokens, model.hash_scope)
+    trace = write_dataset(output, requests, chains, made, force=force)
+    document = {"schema": SYNTH_SCHEMA, "requests": trace.n_requests, "trace_digest": trace.digest, **made}
     return SynthReport(trace, document, describe(document, model))
 
 
-def _table(requests: Requests, blocks: Planted | None, model: Model) -> pa.Table:
-    n, block_tokens = requests.turn.size, model.block_tokens
-    ids = np.array([f"r{row}" for row in range(1, n + 1)], dtype=object)
+def check_size(sessions: int, per_min: float) -> None:
+    """Raises UsageError for what makes no workload."""
+    if not 1 <= sessions <= MAX_SESSIONS:
+        raise UsageError(f"is {sessions}", place="--sessions", expected=f"1 to {MAX_SESSIONS}")
+    if not 0 < per_min <= MAX_RATE_PER_MIN:
+        raise UsageError(f"is {per_min}", place="--rate", expected="session starts per minute, above 0")
+
+
+class Chains(NamedTuple):
+    """The block chains of a workload; block_tokens None: it has none."""
+
+    blocks: Planted | None = None
+    block_tokens: int | None = None
+    hash_scope: str = "global"
+
+
+def write_dataset(
+    output: Path,
+    requests: Requests,
+    chains: Chains,
+    made: dict[str, Any],
+    warnings: Sequence[str] = (),
+    force: bool = False,
+) -> Trace:
+    """Write a drawn workload.
+
+    made      what `dataset.json` says under `synth`; at least sessions_per_min and seed
+    warnings  what a reader of the dataset must know
+    """
+    table = _table(requests, chains)
+    with atomic_folder(output, mark=META_FILE, force=force) as folder:
+        pq.write_table(table, folder / REQUESTS_FILE, compression="zstd", row_group_size=1 << 14)
+        nodes = _nodes(chains.blocks)
+        pq.write_table(nodes, folder / NODES_FILE, compression="zstd", row_group_size=1 << 18)
+        (folder / META_FILE).write_bytes(canonical_json(_meta(table, chains, made, warnings)))
+    return open_trace(output)
+
+
+def request_ids(n: int) -> NDArray[Any]:
+    """r1, r2, ... in order of arrival."""
+    return np.array([f"r{row}" for row in range(1, n + 1)], dtype=object)
+
+
+def _table(requests: Requests, chains: Chains) -> pa.Table:
+    n, blocks, block_tokens = requests.turn.size, chains.blocks, chains.block_tokens
+    ids = request_ids(n)
     before = ids[requests.before]
     before[requests.before < 0] = None
     # A parent is named where the prompt extends the request before it, whose answer it then holds.
@@ -114,7 +150,7 @@ def _table(requests: Requests, blocks: Planted | None, model: Model) -> pa.Table
             "tip_node": blocks.tip,
             "n_blocks": blocks.depth[blocks.tip],
             "tail_tokens": requests.prompt % block_tokens,
-            "hash_scope": [model.hash_scope] * n,
+            "hash_scope": [chains.hash_scope] * n,
             "hash_kind": ["token"] * n,
         }
     arrays = [
@@ -143,7 +179,7 @@ def _nodes(blocks: Planted | None) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=PREFIX_NODES)
 
 
-def _meta(table: pa.Table, model: Model, made: dict[str, Any]) -> dict[str, Any]:
+def _meta(table: pa.Table, chains: Chains, made: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
     """dataset.json as `ingest` writes it, with `synth` beside."""
     n = table.num_rows
     sizes = np.unique(table["session_id"].to_numpy(), return_counts=True)[1]
@@ -152,7 +188,7 @@ def _meta(table: pa.Table, model: Model, made: dict[str, Any]) -> dict[str, Any]
     return {
         "schema": TRACE_SCHEMA,
         "agentctl_version": __version__,
-        "block_tokens": model.block_tokens,
+        "block_tokens": chains.block_tokens,
         "time_origin_ns": None,
         "time": {
             "origin": "synthesised",
@@ -171,7 +207,7 @@ def _meta(table: pa.Table, model: Model, made: dict[str, Any]) -> dict[str, Any]
             "dropped": {},
             "joined": 0,
         },
-        "hash": {"kind": "token", "scope": model.hash_scope} if model.block_tokens else None,
+        "hash": {"kind": "token", "scope": chains.hash_scope} if chains.block_tokens else None,
         "names": {"hashed": False, "salt": None},
         "sessions": {
             "method": "explicit",
@@ -186,6 +222,6 @@ def _meta(table: pa.Table, model: Model, made: dict[str, Any]) -> dict[str, Any]
             for field, column in zip(REQUESTS, table.columns, strict=True)
         },
         "chain_conflicts": 0,
-        "warnings": [],
+        "warnings": list(warnings),
         "synth": made,
     }

@@ -60,7 +60,7 @@ class Dice:
 def draw(model: Model, sessions: int, sessions_per_min: float, seed: int) -> tuple[Requests, int]:
     """The requests, and how many more would have come after the end of the log."""
     dice = Dice(seed)
-    start = _starts(dice, sessions, sessions_per_min, model.start_scv)
+    start = starts_of(dice, sessions, sessions_per_min, model.start_scv)
     kind = dice.choose([each.share for each in model.classes], sessions)
     prefix: I64 = (
         dice.choose([each.share for each in model.prefixes], sessions)
@@ -111,7 +111,7 @@ def draw(model: Model, sessions: int, sessions_per_min: float, seed: int) -> tup
     return drawn, session.size - order.size
 
 
-def _starts(dice: Dice, sessions: int, per_min: float, scv: float) -> F64:
+def starts_of(dice: Dice, sessions: int, per_min: float, scv: float) -> F64:
     """Starts from 0 with gamma-distributed time between them."""
     mean = 60 / per_min
     between = dice.random.gamma(1 / scv, scv * mean, sessions) if scv > 0 else np.full(sessions, mean)
