@@ -17,7 +17,10 @@ PACKAGE = ROOT / "agentctl"
 LAYERS = (
     {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct"},
     {"trace", "result"},
-    {"formats", "ingest", "analyzers", "estimators", "labels", "predictions"},
+    {
+        *("formats", "ingest", "analyzers", "estimators"),
+        *("labels", "labels_file", "predictions", "prediction_rows"),
+    },
     {"cluster", "pool_power", "profile", "profile_file", "tier_presets", "workload", "metrics", "slo", "sim"},
     {"policies"},
     {
