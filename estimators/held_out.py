@@ -54,7 +54,8 @@ def folds_of(
         )
     of_session = np.full(int(sessions.max()) + 1, -1)
     rows = np.flatnonzero(known)
-    split = GroupKFold(folds, shuffle=True, random_state=seed).split(rows, groups=sessions[rows])
+    name = np.random.default_rng(seed).permutation(int(sessions.max()) + 1)  # breaks ties of size
+    split = GroupKFold(folds).split(rows, groups=name[sessions[rows]])
     for fold, (_, held_out) in enumerate(split):
         of_session[sessions[rows[held_out]]] = fold
     untaught = np.flatnonzero(of_session < 0)  # nothing is learned from these: any part will do

@@ -2,8 +2,8 @@
 
 The mean score of the task on the model, moved towards what gradient boosting says of the request (prompt
 length, turn, task, model, features of the user) as far as sessions left out bear that out: the weight is the
-least-squares slope there, less one standard error (Breiman et al. 1984, one-standard-error rule), within
-0..1. Where labels are noise the weight is 0, and the prediction is the task's mean.
+least-squares slope there, shrunk by its standard error (positive part of James and Stein 1961) to 0..1. Where
+labels are noise the weight is 0, or near it, and the prediction is the task's mean.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def _weights(
                 slope = float(np.sum(moved[rows] * missed[rows])) / square
                 noise = moved[rows] * (missed[rows] - slope * moved[rows])
                 sums = np.bincount(pairs.session[rows], weights=noise)
-                weights[f, m] = np.clip(slope - np.sqrt(np.sum(sums**2)) / square, 0.0, 1.0)
+                variance = float(np.sum(sums**2)) / square**2
+                if slope**2 > variance and slope > 0:
+                    weights[f, m] = min(slope * (1 - variance / slope**2), 1.0)
     return weights
 
 
