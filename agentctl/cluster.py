@@ -74,6 +74,9 @@ class Pool:
     power_cap_w: Rate | None = None  # of each GPU, as nvidia-smi -pl sets it
     sm_clock_mhz: Rate | None = None  # as nvidia-smi -lgc locks it
     price_per_hour: Annotated[float, Meta(ge=0)] | None = None  # of one engine
+    model: str | None = None  # None: the profile's
+    price_per_million_prompt_tokens: Annotated[float, Meta(ge=0)] | None = None  # dollars, as a caller pays
+    price_per_million_output_tokens: Annotated[float, Meta(ge=0)] | None = None
 
     @property
     def usable_blocks(self) -> int:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from agentctl.cluster import CLUSTER_SCHEMA, VLLM_KEYS, Cluster, Pool, parse_cluster
 from agentctl.errors import ConfigError, InputError
+from agentctl.sim.fleet_state import HEAD, SEEN
 from agentctl.sim.make_state import make_limits
 from agentctl.toml import build, check_keys
 
@@ -27,25 +28,6 @@ ENGINE_KEYS = (*VLLM_KEYS, "kv_blocks", "max_num_seqs", "max_model_len", "prefix
 
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
-
-# A request as the replay reads it; tokens, blocks, seconds.
-SEEN = np.dtype(
-    [
-        ("prompt", "i8"), ("output", "i8"), ("emitted", "i8"), ("computed", "i8"), ("in_flight", "i8"),
-        ("own_blocks", "i8"), ("hit", "i8"), ("priority", "i8"),
-        ("arrival", "f8"),  # of one that is not in the snapshot yet: when it joins the queue
-    ],
-    align=True,
-)  # fmt: skip
-HEAD = np.dtype(
-    [
-        ("n_running", "i8"), ("n_waiting", "i8"), ("free_blocks", "i8"), ("executed", "i8"),
-        ("taken", "f8"),
-        ("batch_started", "f8"),  # NaN: none is in flight
-    ],
-    align=True,
-)  # fmt: skip
-
 
 def for_kernels(records: NDArray) -> NDArray:
     """The same records as compiled code takes them soonest; interpreted code wants fields as attributes."""

@@ -55,6 +55,8 @@ class Policy:
     memory: MemorySize | None = None  # how many numbers it keeps in view.memory
     cost: Cost | None = None  # what it minimises, per engine: shown by --explain
     places: bool = False  # answers with a placement (agentctl.sim.roles) and knows of roles
+    needs_fleet: bool = False  # chooses between models
+    estimator: str | None = None  # of view.ttft_s: one of agentctl.estimators.ttft
     file: PolicyFile | None = None  # of a production policy: its router, version, keys, signals, requirements
 
     @property
@@ -95,12 +97,16 @@ def policy(
     memory: MemorySize | None = None,
     cost: Cost | None = None,
     places: bool = False,
+    needs_fleet: bool = False,
+    estimator: str | None = None,
 ) -> Callable[[Choose], Choose]:
     """Register `choose` under `name`, with the defaults of `params`.
 
     memory  (requests, sessions, engines) -> how many numbers the policy keeps in `view.memory`
     cost    (view, requests, r, my) -> one number per engine, the least of which `choose` takes
     places  `choose` answers with a placement (agentctl.sim.roles), also LATER, NOT_YET and REFUSED
+    needs_fleet  it looks at accuracy or cost, which there are only between pools of different models
+    estimator    of `view.ttft_s` there, by its name in agentctl.estimators.ttft
 
     Raises ConfigError when another file has a policy of that name.
     """
@@ -110,8 +116,9 @@ def policy(
             raise ConfigError("a policy of that name exists", place=f"policy {name}")
         explanation = inspect.cleandoc(inspect.getmodule(choose).__doc__ or "")  # type: ignore[union-attr]
         _registry[name] = Policy(
-            name, choose, params(), source, sees, from_profile or {}, explanation, memory, cost, places
-        )
+            name, choose, params(), source, sees, from_profile or {}, explanation, memory, cost, places,
+            needs_fleet, estimator,
+        )  # fmt: skip
         return choose
 
     return register

@@ -33,6 +33,7 @@ from agentctl.metrics.energy import (
     tokens_per_j,
     total_energy_j,
 )
+from agentctl.metrics.fleet import on_time, on_time_utility
 from agentctl.metrics.latency import e2e_s, itl_max_s, queue_s, tpot_s, ttft_s
 from agentctl.metrics.rates import (
     in_system,
@@ -80,6 +81,8 @@ __all__ = [
     "measure",
     "measure_of",
     "nearest_rank",
+    "on_time",
+    "on_time_utility",
     "output_tokens_per_j",
     "output_tokens_per_s",
     "per_s",

@@ -35,7 +35,7 @@ class Rules(NamedTuple):
     finish  apply what ends now; returns the number of requests that ended, which stand in `s.ended`
     settle  bring a run in flight to this instant
     ask     fill in what a request's gateway knows by itself
-    note    a request was sent or has ended
+    note    a request was sent or has ended; with -2 - row: engines publish, with pools of different models
     move    apply the transfers that end now
     place   do as a policy answers for a request, where engines have roles
     """

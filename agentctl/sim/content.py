@@ -71,7 +71,8 @@ def compile_content(workload: Workload, block_tokens: int) -> Content:
     the other.
     """
     split, group = block_ratio(workload.block_tokens, block_tokens)
-    if workload.requests is not workload.as_logged or workload.n_requests < WORTH_STORING:
+    is_whole = workload.requests is workload.as_logged and workload.fleet is None
+    if not is_whole or workload.n_requests < WORTH_STORING:
         return _compile(workload, block_tokens, split, group)
     key: store.Key = {
         "kind": "content",
@@ -96,7 +97,8 @@ def _compile(workload: Workload, block_tokens: int, split: int, group: int) -> C
     _grow(nodes, group)
     asks = np.zeros(n, ASK).view(np.recarray)
     asks["tip"], asks["child"], asks["line"] = requests.tip, requests.confirmed_child, -1
-    asks["n_blocks"] = (prompt + output - 1) // block_tokens
+    longest = workload.fleet.output_tokens.max(axis=1) if workload.fleet else output
+    asks["n_blocks"] = (prompt + np.maximum(output, longest) - 1) // block_tokens
     in_chain = tree.depth[requests.tip].astype(np.int64) * split // group
     asks["named"] = np.minimum(prompt // block_tokens, in_chain)
     if trace_block is not None:

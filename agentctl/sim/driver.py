@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -12,17 +13,19 @@ import numpy as np
 
 from agentctl.cluster import Cluster, check_simulated, own_index
 from agentctl.errors import AgentctlError, ConfigError, UsageError
-from agentctl.sim import energy, keeping, placing, pooled, scheduler, sglang, tiered
+from agentctl.sim import energy, fleet, keeping, placing, pooled, scheduler, sglang, tiered
 from agentctl.sim.arrivals import Arrivals, make_arrivals
 from agentctl.sim.bound import blame, kind_of, wrong_kind
 from agentctl.sim.compiled import Rules, compile_policy, is_compiled, pieces
 from agentctl.sim.content import Content, compile_content
+from agentctl.sim.fleet_checks import check_fleet, lend_scratch
+from agentctl.sim.fleet_state import MOST_SEEN
 from agentctl.sim.make_state import OwnIndex, common_block, make_limits, make_state
 from agentctl.sim.outcome import Outcome
 from agentctl.sim.outcome_of import outcome_of
 from agentctl.sim.pair_state import has_roles
 from agentctl.sim.samples import first_samples, sample_from
-from agentctl.sim.sight import SEES_HITS, sight_of
+from agentctl.sim.sight import SEES_HITS, Sight, sight_of
 from agentctl.sim.splitting import both, is_split, side_of
 from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, State
 from agentctl.sim.view import View
@@ -52,17 +55,19 @@ def simulate(
     concurrency: int | None = None,
     progress: Progress | None = None,
     observed: bool = False,
+    audits: bool = False,
 ) -> Outcome:
     """Replay `workload` on `cluster` with `policy` choosing an engine for every request.
 
     concurrency  sessions at a time; needed by a workload of replay closed-loop, refused by others
     progress     called now and then with the share of requests that have ended
     observed     the outcome also has what costs extra: samples over time, and what requests share
+    audits       of a fleet: the outcome has what every estimator says of the engine that a request is sent to
 
     Raises ConfigError for what cannot be simulated and for a policy that names no engine, UsageError for a
     concurrency that does not fit the replay mode.
     """
-    replay = begin(workload, cluster, policy, seed, concurrency)
+    replay = begin(workload, cluster, policy, seed, concurrency, audits)
     if observed:
         sample_from(replay.s, *first_samples(workload.requests.arrival, concurrency))
     _run(replay, progress)
@@ -86,11 +91,20 @@ class Replay:
     policy: Policy
     seed: int
     go_on: GoOn
+    lent: tuple[Any, ...] = ()  # what the state only has the address of
 
 
-def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concurrency: int | None) -> Replay:
+def begin(
+    workload: Workload,
+    cluster: Cluster,
+    policy: Policy,
+    seed: int,
+    concurrency: int | None,
+    audits: bool = False,
+) -> Replay:
     """The cluster before the first request. Raises as `simulate`."""
     check_simulated(cluster)
+    check_fleet(workload, cluster, policy, audits)
     if (workload.replay == "closed-loop") != (concurrency is not None):
         raise UsageError(
             f"replay {workload.replay} with concurrency {concurrency}",
@@ -111,12 +125,28 @@ def begin(workload: Workload, cluster: Cluster, policy: Policy, seed: int, concu
     if has_roles(cluster) and not places:
         asks_hits = (cluster.router.split or {}).get("rule", "always") != "always"
         sight = sight._replace(memory=2 * sight.memory, sees=sight.sees | SEES_HITS * asks_hits)
+    if workload.fleet is not None:
+        sight = _of_models(sight, policy, audits)
     own = _own_index(workload, cluster, content)
-    s = make_state(make_limits(cluster), content, workload.requests, sight, own, cluster, places)
+    s = make_state(
+        make_limits(cluster), content, workload.requests, sight, own, cluster, places, workload.fleet
+    )
+    lent = lend_scratch(s)
     # one signature for all runs: arrays that are contiguous and writable
     plain: list[Any] = [np.require(values, requirements=["C", "W"]) for values in workload.requests]
     world = (s, make_arrivals(workload, concurrency), Requests(*plain), rules_of(cluster, s), policy, seed)
-    return Replay(content, *world, go_on=driven(*world))
+    return Replay(content, *world, go_on=driven(*world), lent=lent)
+
+
+def _of_models(sight: Sight, policy: Policy, audits: bool) -> Sight:
+    """What is asked of pools with different models: the policy's estimator needs hits."""
+    params = getattr(policy, "my", None)
+    return sight._replace(
+        sees=sight.sees | SEES_HITS,
+        estimator=getattr(policy, "estimator", None),
+        audits=audits,
+        miss_share=float(getattr(params, "miss_share", math.nan)),
+    )
 
 
 @lru_cache(maxsize=2)
@@ -167,6 +197,11 @@ def check_ended(s: State) -> None:
         raise AgentctlError(
             f"more than {s.late.size:,} announcements of blocks are under way to the router at once",
             expected="a smaller index_delay_s",
+        )
+    if s.fleet["lost"][0]:
+        raise AgentctlError(
+            f"{s.fleet['lost'][0]:,} requests are on one engine, of which an estimate has to play all",
+            expected=f"at most {MOST_SEEN:,}: less load, or a policy that asks for no estimate",
         )
     if s.counts[OUT_OF_KV]:
         raise AgentctlError(
@@ -280,4 +315,6 @@ def rules_of(cluster: Cluster, s: State) -> Rules:
         start, finish = energy.around(start)
     ask = tiered.ask if cluster.kv_tiers else keeping.ask
     kept = (ask, keeping.note) if s.router[0]["keeps"] else (keeping.nothing, keeping.nothing)
+    if s.fleet["is_on"][0]:
+        kept = fleet.ask, fleet.note
     return Rules(start, finish, module.settle, *kept, move, place)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
@@ -60,6 +61,53 @@ def _address(typing_context, record):  # type: ignore[no-untyped-def]
         return builder.bitcast(place, ir.IntType(8).as_pointer())
 
     return Handle(record)(record), code
+
+
+@intrinsic
+def _store(typing_context, record, address):  # type: ignore[no-untyped-def]
+    """Write the tuple itself to memory; returns how many bytes it takes there."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        kind = context.get_value_type(record)
+        builder.store(arguments[0], builder.inttoptr(arguments[1], kind.as_pointer()), align=8)
+        return context.get_constant(types.int64, context.get_abi_sizeof(kind))
+
+    return types.int64(record, address), code
+
+
+@intrinsic
+def _at_address(typing_context, like, address):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[1], ir.IntType(8).as_pointer())
+
+    return like(like, address), code
+
+
+@njit(cache=True, _nrt=False)
+def _lodge(record, address):  # type: ignore[no-untyped-def]
+    return _store(record, address)
+
+
+LODGED: dict[int, Any] = {}  # where nothing is compiled
+
+
+def lodge(record: Any) -> tuple[int, Any]:
+    """(address, owner): where compiled code finds this tuple of arrays (`lodged`) as long as its owner and the
+    arrays live."""
+    memory = np.empty(128 * len(record), np.uint8)  # an array of three dimensions takes 88
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        LODGED[memory.ctypes.data] = record
+    else:
+        assert _lodge(record, memory.ctypes.data) <= memory.size
+    return memory.ctypes.data, memory
+
+
+def _lodged(like: Any, address: int) -> Any:
+    return LODGED[address]
+
+
+# The tuple at an address of `lodge`, whose type is that of `like`: a handle in compiled code.
+lodged: Any = _lodged if config.DISABLE_JIT else _at_address  # type: ignore[attr-defined]
 
 
 def _itself(record: Any) -> Any:

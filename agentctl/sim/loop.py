@@ -47,7 +47,7 @@ def advance(s, arrivals, start, finish, settle, note, move):
         if s.sampling[0].due < now:
             sample(s, now, False, settle)
         if s.router[0].interval > 0:
-            publish(s, now, settle)
+            publish(s, now, settle, note)
         arrivals.now[0] = now
         if s.moving[0] <= now:
             move(s, 0, now)
@@ -56,7 +56,7 @@ def advance(s, arrivals, start, finish, settle, note, move):
         if s.sampling[0].due == now:
             sample(s, now, True, settle)
         if s.router[0].interval > 0:
-            publish(s, np.nextafter(now, np.inf), settle)  # and the one due now
+            publish(s, np.nextafter(now, np.inf), settle, note)  # and the one due now
 
 
 @kernel
@@ -100,10 +100,18 @@ def _receive(s, arrivals, r):
     job.arrival = arrivals.now[0]
     has_arrived(arrivals, r)
     for e in range(s.engines.size):
-        if s.limits[e].role != PREFILL and fits(s.limits[e], job):
+        if s.limits[e].role != PREFILL and _fits_as_sent(s, e, r):
             return True
     _end(s, arrivals, r)
     return False
+
+
+@kernel
+def _fits_as_sent(s, e, r):
+    """Whether engine e could ever serve request r, which may be longer on its model."""
+    if s.fleet[0].is_on:
+        return fits(s.limits[e], s.offers[r, s.limits[e].pool])
+    return fits(s.limits[e], s.jobs[r])
 
 
 @kernel
@@ -124,6 +132,9 @@ def send(s, arrivals, r, e, finish, settle, ask, note):
     if not s.router[0].sees & SEES_HITS:
         believe(s, r, now, e, e + 1, ask)
     job.engine = e
+    if s.fleet[0].is_on:
+        offer = s.offers[r, s.limits[e].pool]
+        job.prompt, job.output = offer.prompt, offer.output
     if s.router[0].keeps:
         note(s, r, now)
     if not fits(s.limits[e], job):

@@ -13,6 +13,7 @@ from agentctl.errors import ConfigError
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.sim.content import Content
 from agentctl.sim.energy_state import make_energy
+from agentctl.sim.fleet_state import make_fleet
 from agentctl.sim.pair_state import has_roles, make_pairs
 from agentctl.sim.roles import ROLES
 from agentctl.sim.sight import SEES_ACTIVE, SEES_TIERS, Sight
@@ -46,7 +47,7 @@ from agentctl.sim.state import (
     State,
 )
 from agentctl.sim.tier_state import make_tiers
-from agentctl.workload import Requests
+from agentctl.workload import Fleet, Requests
 
 MAX_HOLDS = 1 << 26
 CACHE_LINE = 64  # bytes
@@ -65,6 +66,7 @@ def make_limits(cluster: Cluster) -> NDArray:
     limits["watermark_blocks"] = [math.floor(pool.watermark * pool.kv_blocks) for pool in pools]
     limits["by_priority"] = [pool.scheduling_policy == "priority" for pool in pools]
     limits["role"] = [ROLES[pool.role] for pool in pools]
+    limits["pool"] = np.repeat(np.arange(len(cluster.pools)), [pool.engines for pool in cluster.pools])
     limits["is_sglang"] = [pool.scheduler == "sglang" for pool in pools]
     limits["chunked_prefill_size"] = [
         pool.chunked_prefill_size if pool.chunked_prefill_size > 0 else NO_LIMIT for pool in pools
@@ -116,6 +118,7 @@ def make_state(
     own: OwnIndex | None = None,
     cluster: Cluster | None = None,
     places: bool = False,
+    fleet: Fleet | None = None,
 ) -> State:
     """An idle cluster before the first request. All engines have one scheduler. Without an index of the
     gateways' own the precise one is asked; KV tiers, the network and power are those of `cluster`. `places`:
@@ -145,6 +148,8 @@ def make_state(
     n_holds = 0 if has_trees else min(most_holds, MAX_HOLDS)
     counts = np.zeros(8, np.int64)
     counts[FREE_HOLD] = NONE
+    routers = _make_router(sight, content.n_lines, k, own, cluster, is_handed_over, fleet is not None)
+    published, free = State._fields.index("published") - State._fields.index("router"), engines["n_free"]
     # untouched memory costs nothing: pieces and holds are written when they are used
     arrays: tuple[Any, ...] = (
         limits, _attributes(engines), np.full(k, np.inf), _attributes(jobs), _attributes(asides),
@@ -154,10 +159,11 @@ def make_state(
         _attributes(lines), np.zeros(lines.shape, np.int32), _attributes(path), counts,
         np.empty(seqs, np.int64), _attributes(_make_sampling()),
         _attributes(np.empty((MAX_SAMPLES, k), SAMPLE)),
-        *_make_router(sight, content.n_lines, k, own, cluster, is_handed_over),
+        *routers,
         *(tiers := make_tiers(cluster, content, jobs.size, k, seqs, n if is_handed_over else 0)),
         *make_energy(cluster, k, jobs.size),
         *make_pairs(cluster, n, k, tiers.links.size - 1, is_handed_over, sides),
+        *make_fleet(fleet, limits["pool"], sight, len(routers[published]), free),
     )  # fmt: skip
     return State(*arrays)
 
@@ -219,6 +225,7 @@ def _make_router(
     own: OwnIndex | None,
     cluster: Cluster | None,
     is_handed_over: bool,
+    has_models: bool,
 ) -> list[NDArray]:
     router, g = np.zeros(1, ROUTER), sight.gateways
     has_tiers = cluster is not None and bool(cluster.kv_tiers)
@@ -227,7 +234,7 @@ def _make_router(
     if is_handed_over:  # a prompt is sent to two engines at most
         n_segments *= 2
     asked = SEES_ACTIVE | (SEES_TIERS if has_tiers else 0)
-    router["keeps"] = own is not None or sight.sees & asked != 0
+    router["keeps"] = own is not None or sight.sees & asked != 0 or has_models
     router["sees"], router["index_delay"] = sight.sees, sight.index_delay_s
     router["interval"], router["delay"] = sight.metrics_interval_s, sight.metrics_delay_s
     n_published = 2

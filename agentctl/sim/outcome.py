@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from agentctl.metrics import Draws, Run, Samples
+from agentctl.sim.fleet_outcome import Served
 from agentctl.workload import Workload
 
 F64 = NDArray[np.float64]
@@ -79,6 +80,7 @@ class Outcome:
     move_began_s: F64 | None = None
     move_ended_s: F64 | None = None
     tiers: tuple[TierUse, ...] = ()
+    served: Served | None = None  # where pools have different models
     # where the power of any engine is known: joules above idle of a request (NaN: of an engine whose power is
     # unknown), and of every engine
     energy_j: F64 | None = None
@@ -124,6 +126,18 @@ class Outcome:
         tiers = [hits for hits in (self.hit_host_tokens, self.hit_global_tokens) if hits is not None]
         return sum(tiers, self.hit_tokens)
 
+    @property
+    def prompt_tokens(self) -> I64:
+        """On the model that served the request; as logged of one that none could."""
+        logged = self.workload.requests.prompt_tokens
+        return logged if self.served is None else np.where(self.done, self.served.prompt_tokens, logged)
+
+    @property
+    def output_tokens(self) -> I64:
+        """The same of the answer."""
+        logged = self.workload.requests.output_tokens
+        return logged if self.served is None else np.where(self.done, self.served.output_tokens, logged)
+
     def run(self) -> Run:
         """What the metrics read."""
         requests = self.workload.requests
@@ -136,8 +150,8 @@ class Outcome:
             arrival_s=self.arrival_s,
             first_token_s=self.first_token_s,
             finish_s=self.finish_s,
-            prompt_tokens=requests.prompt_tokens,
-            output_tokens=requests.output_tokens,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
             cached_tokens=self.found_tokens,
             computed_prefill_tokens=self.computed_prefill_tokens,
             scheduled_s=self.scheduled_s,
@@ -151,6 +165,7 @@ class Outcome:
             transfer_s=self.transfer_s,
             energy_j=self.energy_j,
             draws=self._draws(),
+            served=self.served,
         )
 
     def _draws(self) -> Draws | None:
@@ -178,7 +193,7 @@ class Outcome:
         nothing = np.zeros(n, dtype=bool)
         pools = np.where(missing, 0, self.pool_of_engine[self.engine])
         sessions = pa.array(self.workload.session_ids, pa.string()).take(pa.array(requests.session))
-        return pa.table(
+        table = pa.table(
             {
                 "request_id": pa.array(self.workload.request_ids, pa.string()),
                 "session_id": sessions,
@@ -193,8 +208,8 @@ class Outcome:
                 "scheduled_s": if_done(self.scheduled_s, pa.float64()),
                 "first_token_s": if_done(self.first_token_s, pa.float64()),
                 "finish_s": if_done(self.finish_s, pa.float64()),
-                "prompt_tokens": pa.array(requests.prompt_tokens, pa.int64()),
-                "output_tokens": pa.array(requests.output_tokens, pa.int64()),
+                "prompt_tokens": pa.array(self.prompt_tokens, pa.int64()),
+                "output_tokens": pa.array(self.output_tokens, pa.int64()),
                 "hit_tokens": if_done(self.hit_tokens, pa.int64()),
                 "hit_host_tokens": if_known(self.hit_host_tokens, pa.int64()),
                 "hit_global_tokens": if_known(self.hit_global_tokens, pa.int64()),
@@ -204,3 +219,20 @@ class Outcome:
                 "energy_j": pa.nulls(n, pa.float64()) if self.energy_j is None else known(self.energy_j),
             }
         )
+        if self.served is None:
+            return table
+        of = self.served
+        floats = {
+            "score": of.score, "believed_score": of.accuracy, "cost_microdollars": of.cost,
+            "utility": of.utility, "tau_s": of.tau_s, "believed_ttft_s": of.believed_ttft_s,
+        }  # fmt: skip
+        columns = {
+            "model": names(list(of.models), np.where(missing, 0, of.pool), missing),
+            "task": names(list(of.tasks) or [""], np.maximum(of.task, 0), of.task < 0),
+            "predicted_output_tokens": if_done(of.predicted_output_tokens, pa.int64()),
+            **{key: known(values) for key, values in floats.items()},
+            **{f"believed_ttft_{key.replace('-', '_')}_s": known(of.audits[key]) for key in of.audits},
+        }
+        for key, column in columns.items():
+            table = table.append_column(key, column)
+        return table

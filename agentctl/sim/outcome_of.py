@@ -8,6 +8,7 @@ import numpy as np
 
 from agentctl.cluster import Cluster
 from agentctl.sim.energy_state import energy_of_engines
+from agentctl.sim.fleet_outcome import served_of
 from agentctl.sim.make_state import common_block
 from agentctl.sim.outcome import Outcome, TierUse
 from agentctl.sim.samples import samples_of
@@ -41,6 +42,8 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
     )
     if s.router["has_roles"][0]:
         _set_hand_overs(outcome, s)
+    if workload.fleet is not None:
+        outcome.served = served_of(s, workload.fleet, done)
     if cluster.kv_tiers:
         _set_tier_hits(outcome, cluster, s)
     if s.power["is_known"].any():

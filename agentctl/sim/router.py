@@ -39,6 +39,7 @@ def look(s, arrivals, requests, r, seed, settle, ask):
     context = fresh.context_tokens if is_fresh else seen.context_tokens
     used = fresh.kv_used_blocks if is_fresh else seen.kv_used_blocks
     expected = _expected_hit(s, requests.parent[r], np.int64(job.prompt))
+    beliefs, tau = s.beliefs[g], s.forecasts[r].tau if s.fleet[0].is_on else math.nan
     return View(
         now, seed, s.last_chosen[g], waiting, running, pending, pairs, context, used, fresh.kv_total_blocks,
         routes.hit_tokens, routes.inflight_requests, routes.inflight_prefill_tokens, expected,
@@ -46,6 +47,7 @@ def look(s, arrivals, requests, r, seed, settle, ask):
         s.memory[g], fresh.step_ends_at, s.limits[0].block_tokens, s.path, first, stop,
         routes.host_hit_tokens, routes.global_hit_tokens, s.limits.role, s.last_decode[g], prefill_engine,
         s.over, s.counts[ENDED], s.limits.prefill_rate, s.network[0].s_per_token, s.network[0].latency,
+        beliefs.accuracy, beliefs.cost, beliefs.ttft, beliefs.ttft_high, tau, s.fleet[0].lam,
     )  # fmt: skip
 
 
@@ -116,7 +118,7 @@ def _take(s, row):
 
 
 @kernel
-def publish(s, now, settle):
+def publish(s, now, settle, note):
     """Take the publishes due before `now`, as far as anyone will see them."""
     router = s.router[0]
     seen_next = max(math.floor((now - router.delay) / router.interval) - 1, 0)
@@ -133,6 +135,8 @@ def publish(s, now, settle):
             for e in range(s.engines.size):
                 s.sent[row, g, e].requests = s.routes[g, e].sent_requests
                 s.sent[row, g, e].tokens = s.routes[g, e].sent_tokens
+        if s.fleet[0].is_on:
+            note(s, -2 - row, at)
         router.next_publish += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ from agentctl.workload import Workload
 
 # Fields of the view that cost time: filled in only for a policy that names one of them in its `sees`.
 SEES_HITS, SEES_PROGRESS, SEES_ACTIVE, SEES_UNPUBLISHED, SEES_STEPS, SEES_TIERS = 1, 2, 4, 8, 16, 32
-SEES_ALL = 63
+SEES_TTFT = 64  # of pools with different models
+SEES_ALL = 127
 COSTLY = {
     "hit_tokens": SEES_HITS,
     "context_tokens": SEES_PROGRESS,
@@ -21,13 +23,20 @@ COSTLY = {
     "step_ends_at": SEES_STEPS,
     "host_hit_tokens": SEES_TIERS,
     "global_hit_tokens": SEES_TIERS,
+    "ttft_s": SEES_TTFT,
+    "ttft_high_s": SEES_TTFT,
 }
 
 MemorySize = Callable[[int, int, int], int]  # of (requests, sessions, engines)
 
 
 class Sight(NamedTuple):
-    """`sees` is a sum of SEES_*, `memory` the numbers that the policy keeps in each gateway."""
+    """`sees` is a sum of SEES_*, `memory` the numbers that the policy keeps in each gateway.
+
+    estimator   of the time to the first token, one of agentctl.sim.fleet_state; None: the policy asks none
+    audits      all of them are asked about the engine that a request is sent to
+    miss_share  of requests that may come later than `ttft_high_s`; NaN: the policy does not ask
+    """
 
     sees: int = SEES_ALL
     memory: int = 0
@@ -35,6 +44,9 @@ class Sight(NamedTuple):
     metrics_interval_s: float = 0.0
     metrics_delay_s: float = 0.0
     index_delay_s: float = 0.0
+    estimator: str | None = None
+    audits: bool = False
+    miss_share: float = math.nan
 
 
 def sight_of(

@@ -30,6 +30,7 @@ LIMITS = _record(
     long_prefill_token_threshold="i8", reserve_full_prompt="?", watermark_blocks="i8", prefix_caching="?",
     by_priority="?", prefill_schedule_interval="i8",
     role="i8",  # agentctl.sim.roles
+    pool="i8",
     prefill_rate="f8",  # tokens per second in full batches of prompts
     is_sglang="?",
     chunked_prefill_size="i8",  # NO_LIMIT: prompts are never cut
@@ -274,3 +275,21 @@ class State(NamedTuple):
     waiting: NDArray[np.int64]
     over: NDArray[np.int64]
     sides: NDArray
+    # pools with different models: agentctl.sim.fleet_state says what these are
+    fleet: NDArray
+    offers: NDArray
+    forecasts: NDArray
+    beliefs: NDArray
+    means: NDArray
+    waits: NDArray[np.float64]
+    pulses: NDArray
+    audits: NDArray[np.float64]
+    left: NDArray[np.int64]
+    heads: NDArray
+    seen: NDArray
+    numbers: NDArray[np.int64]
+    late_seen: NDArray
+    shot_heads: NDArray
+    shots: NDArray
+    shot_sent: NDArray[np.int64]
+    sent_ends: NDArray[np.int64]

@@ -48,6 +48,12 @@ class View(NamedTuple):
     over                     requests that have ended or were turned away, in that order: the first n_over
     prefill_rates            tokens per second in full batches of prompts, by the engines' profiles
     move_s_per_token         of the network between pools, alone; and move_latency_s; 0 without one
+    accuracy                 score of this request's answer as believed, by engine; NaN without a fleet of models
+    cost                     of the request, as believed: millionths of a dollar
+    ttft_s                   seconds to its first token as the policy's estimator has it; infinite: never
+    ttft_high_s              what all but a share of requests stay below, learned from those that ended
+    tau_s                    until when this request's first token is on time
+    lam                      what a millionth of a dollar counts against a score of 1
     """
 
     now: float
@@ -84,3 +90,9 @@ class View(NamedTuple):
     prefill_rates: NDArray[np.float64]
     move_s_per_token: float
     move_latency_s: float
+    accuracy: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    ttft_s: NDArray[np.float64]
+    ttft_high_s: NDArray[np.float64]
+    tau_s: float
+    lam: float

@@ -9,6 +9,7 @@ from agentctl.workload.arrays import (
     Workload,
 )
 from agentctl.workload.compile import compile_workload
+from agentctl.workload.fleet import Fleet, PoolMeans
 from agentctl.workload.load import resample, scale_load, take_sessions
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "AFTER_START",
     "AT_ARRIVAL",
     "REPLAYS",
+    "Fleet",
+    "PoolMeans",
     "Requests",
     "Workload",
     "compile_workload",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentctl.trace import PrefixTree, Trace
+from agentctl.workload.fleet import Fleet
 
 REPLAYS = ("timestamps", "causal", "thinktime", "closed-loop")
 
@@ -76,6 +77,7 @@ class Workload:
     trace_digest: str = ""
     starts_synthesised: bool = False  # the log has no session starts: they were drawn
     as_logged: Requests | None = None  # `requests` of the whole trace, None once scaled or redrawn
+    fleet: Fleet | None = None  # what requests are on each of several models
 
     @property
     def n_requests(self) -> int:

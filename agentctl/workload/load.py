@@ -143,6 +143,7 @@ def take_sessions(workload: Workload, sessions: I64, starts: F64) -> Workload:
         workload,
         requests=requests,
         as_logged=None,
+        fleet=workload.fleet.take(source) if workload.fleet else None,
         tree=tree,
         request_ids=named(workload.request_ids, source, copy[taken]),
         session_ids=named(workload.session_ids, sessions[in_order], copy[in_order]),
