@@ -11,7 +11,7 @@ from typing import Literal
 
 Unit = Literal[
     "", "s", "tokens", "blocks", "ratio", "count", "per_s", "per_min", "tokens_per_s", "j", "w",
-    "tokens_per_j",
+    "tokens_per_j", "microdollar",
 ]  # fmt: skip
 Value = float | int | str | bool | None
 

@@ -24,6 +24,7 @@ NAMES: dict[str, str] = {
     "j": "J",
     "w": "W",
     "tokens_per_j": "tok/J",
+    "microdollar": "µ$",
 }
 
 

@@ -82,6 +82,8 @@ def side_of(view: View, first: int, stop: int, last: int, part: int) -> View:
         view.path, view.path_start, view.path_stop, view.host_hit_tokens[first:stop],
         view.global_hit_tokens[first:stop], view.roles[first:stop], last_here, view.prefill_engine, view.over,
         view.n_over, view.prefill_rates[first:stop], view.move_s_per_token, view.move_latency_s,
+        view.accuracy[first:stop], view.cost[first:stop], view.ttft_s[first:stop],
+        view.ttft_high_s[first:stop], view.tau_s, view.lam,
     )  # fmt: skip
 
 
