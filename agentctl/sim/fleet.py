@@ -180,14 +180,18 @@ def _sent_since(s, g, e, r):
 
 @kernel
 def _outlive(s, q):
-    """An answer that is longer than predicted gets what such ones still got (without a table the replay
-    doubles the prediction)."""
-    if q.emitted < q.output or s.left.shape[1] == 0:
+    """An answer that is longer than predicted gets what such ones still got; without a table the replay
+    doubles the prediction. agentctl.estimators.remaining_length has the same in Python."""
+    points, last = s.left_emitted, s.left_emitted.size - 1
+    if q.emitted < q.output or last < 0:
         return
-    k = 0
-    while k + 1 < s.left.shape[1] and s.left[0, k + 1] <= q.emitted:
-        k += 1
-    q.output = q.emitted + max(s.left[1, k], 1)
+    row = max(np.searchsorted(s.left_predicted, np.float64(q.output), "right") - 1, 0)
+    k = max(np.searchsorted(points, np.float64(q.emitted), "right") - 1, 0)
+    left = s.left_tokens[row, k]
+    if k < last:
+        share = (q.emitted - points[k]) / (points[k + 1] - points[k])
+        left += share * (s.left_tokens[row, k + 1] - left)
+    q.output = q.emitted + max(np.int64(left), 1)
 
 
 # Estimators

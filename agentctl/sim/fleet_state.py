@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from agentctl.errors import ConfigError
 from agentctl.sim.sight import Sight
-from agentctl.workload import Fleet
+from agentctl.workload import Fleet, Remaining
 
 
 def _record(**fields: str) -> np.dtype:
@@ -75,7 +75,10 @@ class FleetState(NamedTuple):
     waits: NDArray[np.float64]  # [engine, rates or waits, point] of agentctl.workload.PoolMeans
     pulses: NDArray  # PULSE [engine, arrived or ended]
     audits: NDArray[np.float64]  # [request, estimator] s
-    left: NDArray[np.int64]  # [from how many tokens, how many are left; point] of an outlived prediction
+    # agentctl.workload.Remaining; without it no point
+    left_predicted: NDArray[np.float64]
+    left_emitted: NDArray[np.float64]
+    left_tokens: NDArray[np.float64]
     heads: NDArray  # HEAD, one record: scratch
     seen: NDArray  # SEEN: scratch
     numbers: NDArray[np.int64]  # of those: scratch
@@ -106,7 +109,8 @@ def make_fleet(
     forecasts["tau"] = forecasts["ttft"] = math.nan
     forecasts["next_sent"] = -1
     waits, pulses = np.full((k, 2, 1), math.inf), np.zeros((k, 2), PULSE)
-    left = np.zeros((2, 0), np.int64)
+    none = np.zeros(0)
+    left = Remaining(none, none, np.zeros((0, 0)))
     if fleet is not None:
         head["estimator"] = NO_ESTIMATOR if sight.estimator is None else ESTIMATORS.index(sight.estimator)
         head["lam"] = fleet.lam_per_microdollar
@@ -114,7 +118,7 @@ def make_fleet(
         offers["prompt"], offers["output"] = fleet.prompt_tokens, fleet.output_tokens
         offers["predicted"], offers["accuracy"] = fleet.predicted_output, fleet.accuracy
         offers["cost"], forecasts["tau"] = fleet.predicted_cost, fleet.tau_s
-        left = np.array([fleet.left_at, fleet.left], np.int64).reshape(2, -1)
+        left = left if fleet.remaining is None else fleet.remaining
         if fleet.means is not None:
             waits = np.stack([fleet.means.rates, fleet.means.waits], axis=1)[pool_of_engine]
             for name in ("prefill_tokens_per_s", "decode_tokens_per_s", "decode_step_s"):
@@ -132,7 +136,7 @@ def make_fleet(
     asks = is_on and (sight.audits or sight.estimator is not None)
     arrays: tuple[NDArray, ...] = (
         head, offers, forecasts, np.full((n_gateways, k), math.nan, BELIEF), means, waits, pulses,
-        np.full((n if is_on and sight.audits else 1, len(ESTIMATORS)), math.nan), left, np.zeros(1, HEAD),
+        np.full((n if is_on and sight.audits else 1, len(ESTIMATORS)), math.nan), *(np.ascontiguousarray(one, np.float64) for one in left), np.zeros(1, HEAD),
         np.empty(n_seen, SEEN), np.empty(n_seen, np.int64), np.empty(n_seen + 1, SEEN), shot_heads,
         np.empty((n_rows, k, n_seen if asks and interval > 0 else 1), SEEN),
         np.full((n_rows, n_gateways, k), -1), np.full((n_gateways, k, 2), -1),

@@ -284,7 +284,9 @@ class State(NamedTuple):
     waits: NDArray[np.float64]
     pulses: NDArray
     audits: NDArray[np.float64]
-    left: NDArray[np.int64]
+    left_predicted: NDArray[np.float64]
+    left_emitted: NDArray[np.float64]
+    left_tokens: NDArray[np.float64]
     heads: NDArray
     seen: NDArray
     numbers: NDArray[np.int64]

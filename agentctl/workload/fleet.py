@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
@@ -32,6 +31,18 @@ class PoolMeans(NamedTuple):
     waits: F64
 
 
+class Remaining(NamedTuple):
+    """Tokens that are left of an answer, by how long it was predicted and how long it is so far.
+
+    predicted, emitted  lower edges of bins, and points, ascending from 0
+    tokens              [bin, point], linear between points; beyond the last one as there
+    """
+
+    predicted: F64
+    emitted: F64
+    tokens: F64
+
+
 @dataclass(frozen=True, eq=False)
 class Fleet:
     """Arrays [request, pool], requests in workload order, pools of the cluster; money in millionths of a dollar.
@@ -41,8 +52,7 @@ class Fleet:
     score               judged answer, 0..1; NaN: nobody has judged it
     accuracy            the score that the router believes
     predicted_output    tokens of the answer that the router believes, at least 1
-    left_at, left       an answer that has left_at[k] tokens or more, and outlives its prediction, is believed
-                        to get left[k] more; empty: the prediction is doubled
+    remaining           what an answer that outlives its prediction still gets; None: as much as predicted
     tau_s               [request] until when the first token is on time
     task, tasks         [request] number of its task, -1: unknown; their names
     prompt_price, output_price  [pool] of one token
@@ -61,8 +71,7 @@ class Fleet:
     prompt_price: F64
     output_price: F64
     means: PoolMeans | None = None
-    left_at: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    left: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    remaining: Remaining | None = None
     lam_per_microdollar: float = LAM_PER_MICRODOLLAR
 
     @property
