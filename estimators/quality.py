@@ -34,9 +34,11 @@ class Pairs(NamedTuple):
     features: np.ndarray
 
     def matrix(self) -> np.ndarray:
-        """Features with task and model as categories in the last two columns."""
+        """Features with task and model as categories in the last two columns. A column of which nothing is
+        known is 0 throughout: trees cannot be grown on nothing."""
         task = np.where(self.task < 0, np.nan, self.task)
-        return np.column_stack((self.features, task, self.model))
+        features = np.where(np.isnan(self.features).all(axis=0), 0.0, self.features)
+        return np.column_stack((features, task, self.model))
 
     @property
     def categorical(self) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
