@@ -1,10 +1,10 @@
-"""A fleet of models for the simulator: pools and their prices, what requests are on each, what is believed."""
+"""A fleet of models for the simulator: pools and their prices, requests on each, what is believed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,10 @@ from agentctl.fleet_tau import DEFAULT, tau_s
 from agentctl.workload import LAM_PER_MICRODOLLAR, Fleet, Remaining, Workload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentctl.predictions import Predictions
+    from agentctl.trace import Trace
 
 OUTPUTS = ("predicted", "true")
 
@@ -47,9 +50,47 @@ class Question:
             factor = np.nan
         if not 0 < factor < np.inf:
             raise UsageError(
-                f"is {self.outputs!r}", place="--outputs", expected="predicted, true, or a factor such as x0.5"
+                f"is {self.outputs!r}",
+                place="--outputs",
+                expected="predicted, true, or a factor such as x0.5",
             )
         return factor
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command was given to choose between models by.
+
+    labels   files: how well each model answered which request, or does on a task (agentctl.labels)
+    audits   every estimator is asked about the engine that a request is sent to
+    """
+
+    labels: tuple[Path, ...]
+    question: Question = Question()
+    audits: bool = False
+
+
+def labelled(workload: Workload, trace: Trace, cluster: Cluster, asked: Asked) -> Workload:
+    """`with_fleet` with predictions learned from the labels, of sessions left out. Raises as that."""
+    from agentctl.labels import read_labels
+    from agentctl.predictions import predict
+
+    asked.question.factor()
+    _prices(cluster, "price_per_million_prompt_tokens")
+    labels = read_labels(*asked.labels)
+    models = tuple(dict.fromkeys(models_of(cluster)))
+    _check_labelled(models, labels.models)
+    return with_fleet(workload, cluster, predict(trace, labels, models, asked.question.seed), asked.question)
+
+
+def _check_labelled(models: Sequence[str], known: Sequence[str]) -> None:
+    if missing := sorted(set(models) - set(known)):
+        raise ConfigError(
+            f"no label speaks of {', '.join(missing)}",
+            place="[pool] model",
+            expected=f"one of {', '.join(known)}",
+            hint='model = "..." of a [[pool]] is what labels call it',
+        )
 
 
 def model_of(pool: Pool) -> str:
@@ -75,17 +116,13 @@ def with_fleet(
     whose answer on some model nobody can predict or whose length there is unknown.
     """
     models = models_of(cluster)
-    missing = sorted({model for model in models if model not in predictions.models})
-    if missing:
-        raise ConfigError(
-            f"no label speaks of {', '.join(missing)}",
-            place="[pool] model",
-            expected=f"one of {', '.join(predictions.models)}",
-        )
+    _check_labelled(models, predictions.models)
     at = {name: row for row, name in enumerate(predictions.request_ids.tolist())}
     told = predictions.take(np.array([at[name.partition("~")[0]] for name in workload.request_ids]))
     column = [predictions.models.index(model) for model in models]
-    prompt, output = (_known(getattr(told, name)[:, column], name, models) for name in ("prompt_tokens", "output_tokens"))
+    prompt, output = (
+        _known(getattr(told, name)[:, column], name, models) for name in ("prompt_tokens", "output_tokens")
+    )
     _known(told.accuracy[:, column], "accuracy", models)
     factor = question.factor()
     if factor is None:
@@ -135,14 +172,3 @@ def _prices(cluster: Cluster, key: str) -> NDArray[np.float64]:
                 "missing", place=f"[pool] {pool.name}: {key}", hint="dollars that a caller pays, 0 if nothing"
             )
     return np.array([getattr(pool, key) for pool in cluster.pools], np.float64)
-
-
-def facts(question: Question, fleet: Fleet) -> dict[str, Any]:
-    """What was asked, for the document."""
-    return {
-        "lam_per_microdollar": question.lam,
-        "tau": question.tau,
-        "outputs": question.outputs,
-        "models": list(fleet.models),
-        "tasks": list(fleet.tasks),
-    }

@@ -19,7 +19,9 @@ from agentctl.workload import AT_ARRIVAL, PoolMeans, Requests, Workload
 MOST = 2_000  # requests of a run
 LOAD = 0.5  # of the rate at which an engine saturates
 POINTS = 33
-NO_TREE = PrefixTree(*(np.zeros(1, kind) for kind in (np.uint32, np.int32, np.uint64, np.int64)))
+NO_TREE = PrefixTree(
+    np.zeros(1, np.uint32), np.zeros(1, np.int32), np.zeros(1, np.uint64), np.zeros(1, np.int64)
+)
 I64 = NDArray[np.int64]
 
 
@@ -29,9 +31,9 @@ def measured(
     """Arrays [pool]. One engine of each serves the first requests of the workload, as long as they are on its
     model (arrays [request, pool]), without a cache, at random times and half of what it can.
 
-    Prefill seconds run from admission to the first token; the rate of decodes is tokens over the time in which
-    anything decodes, where the paper counts batches of decodes alone. Waits are those of limited processor
-    sharing from the pool's coefficients (agentctl.estimators.lps_batch).
+    Prefill seconds run from admission to the first token; the rate of decodes is tokens over the time in
+    which anything decodes, where the paper counts batches of decodes alone. Waits are those of limited
+    processor sharing from the pool's coefficients (agentctl.estimators.lps_batch).
     """
     columns = []
     for p, pool in enumerate(cluster.pools):

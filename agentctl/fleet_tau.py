@@ -30,7 +30,8 @@ def tau_s(
     text   `paper`, `paper:slope_ms_per_token=0.0035,...` (keys of PAPER), or a sum as in an SLO:
            `200ms + 30us*prompt_tokens`
 
-    The paper's rule draws: the number of a request comes from a hash of the seed and its id. Raises UsageError.
+    The paper's rule draws: the number of a request comes from a hash of the seed and its id. Raises
+    UsageError.
     """
     name, params = parse_policy(text, "--tau") if text.startswith("paper") else ("", {})
     if name != "paper":
@@ -53,4 +54,5 @@ def _uniform(names: Sequence[str], seed: int, purpose: str) -> NDArray[np.float6
     """A number in [0, 1) for each name: the same name, the same number."""
     prefix = f"{seed}/tau {purpose}/".encode()
     digests = [hashlib.blake2b(prefix + name.encode(), digest_size=8).digest() for name in names]
-    return (np.frombuffer(b"".join(digests), "<u8") >> np.uint64(11)) * 2.0**-53
+    bits = np.frombuffer(b"".join(digests), "<u8") >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53

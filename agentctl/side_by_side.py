@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from agentctl import __version__, inside
 from agentctl.analyzers.words import count
 from agentctl.errors import UsageError
+from agentctl.fleet import Asked, labelled
+from agentctl.fleet_curves import fleet_comparison
 from agentctl.present import Section, Table, Value
 from agentctl.result import Progress, RunResult
 from agentctl.simulate import look_at_policy, policy_of
@@ -40,6 +42,7 @@ def run_side_by_side(
     concurrency: int | None = None,
     seed: int = 0,
     slos: Sequence[str] = (),
+    models: Asked | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Replay `trace` under each of `policies`, (name, parameters), on each of `variants`, (what differs from
@@ -58,6 +61,8 @@ def run_side_by_side(
         if asked.count(what) > 1:
             raise UsageError(f"{policy.name} is asked for twice", place="--policy")
     workload = compile_workload(trace, replay=replay)
+    if models:
+        workload = labelled(workload, trace, variants[0][1], models)
     results, looks = [], []
     cases = [
         (settings, cluster, policy_of(cluster, name, params))
@@ -66,7 +71,9 @@ def run_side_by_side(
     ]
     for done, (settings, cluster, policy) in enumerate(cases):
         step = _part_of(progress, done, len(cases))
-        result, look = look_at_policy(workload, cluster, policy, objectives, concurrency, seed, step)
+        result, look = look_at_policy(
+            workload, cluster, policy, objectives, concurrency, seed, step, models=models
+        )
         result.document["settings"] = dict(settings)
         results.append(result)
         called = _called(chosen, done // len(variants))
@@ -90,6 +97,7 @@ def run_side_by_side(
         *tier_picture(
             [_point(run, cluster) for run, (_, cluster, _) in zip(runs, cases, strict=True)], wanted_hit
         ),
+        *fleet_comparison(runs, [_called(chosen, k // len(variants)) for k in range(len(runs))]),
         *(
             replace(one, sentence="", is_detail=True)
             for one in inside.sections(looks[:MOST_DRAWN], "one load")

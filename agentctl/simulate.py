@@ -20,6 +20,8 @@ from agentctl.energy_use import energy_facts, energy_section, power_words
 from agentctl.errors import UsageError
 from agentctl.explain import explain_requests, explain_section, request_numbers
 from agentctl.files import canonical_json
+from agentctl.fleet import Asked, labelled
+from agentctl.fleet_use import fleet_facts, fleet_section
 from agentctl.hand_overs import hand_over_facts, hand_over_section
 from agentctl.hot_spots import hot_spots, hot_spots_section
 from agentctl.inside.hot import hot_figure
@@ -65,6 +67,7 @@ def run_simulation(
     explain: Sequence[str] = (),
     regret: int = 0,
     alone: bool = False,
+    models: Asked | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Replay `trace` on `cluster` under one policy.
@@ -77,6 +80,7 @@ def run_simulation(
     regret       requests drawn to compare their engine with the best one; each costs a copy of the cluster
                  and a part of the run per engine
     alone        run every session in isolation, too, and compare: one run more
+    models       pools serve different models, and labels say how well
 
     The document has schema `agentctl/simulate/1`. Raises InputError (trace), ConfigError (cluster, policy),
     UsageError (SLO, replay, a request that is not there).
@@ -84,9 +88,11 @@ def run_simulation(
     objectives = parse_slos(slos)
     chosen = policy_of(cluster, policy, params)
     workload = compile_workload(trace, replay=replay)
+    if models:
+        workload = labelled(workload, trace, cluster, models)
     return simulate_policy(
         workload, cluster, chosen, objectives, concurrency, seed, progress,
-        explain=explain, regret=regret, alone=alone,
+        explain=explain, regret=regret, alone=alone, models=models,
     )  # fmt: skip
 
 
@@ -102,11 +108,12 @@ def simulate_policy(
     explain: Sequence[str] = (),
     regret: int = 0,
     alone: bool = False,
+    models: Asked | None = None,
 ) -> RunResult:
     """`run_simulation` of a compiled workload under a loaded policy."""
     return look_at_policy(
         workload, cluster, chosen, objectives, concurrency, seed, progress,
-        explain=explain, regret=regret, alone=alone,
+        explain=explain, regret=regret, alone=alone, models=models,
     )[0]  # fmt: skip
 
 
@@ -122,6 +129,7 @@ def look_at_policy(
     explain: Sequence[str] = (),
     regret: int = 0,
     alone: bool = False,
+    models: Asked | None = None,
 ) -> tuple[RunResult, Look]:
     """`simulate_policy`, and the run from inside."""
     if (explain or regret) and (chosen.places or has_roles(cluster)):
@@ -131,7 +139,8 @@ def look_at_policy(
         )
     explained = request_numbers(workload, explain)
     cluster, router = _settled(cluster, chosen)
-    outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True)
+    audits = models is not None and models.audits
+    outcome = simulate(workload, cluster, chosen, seed, concurrency, progress, observed=True, audits=audits)
     run = outcome.run()
     if alone:
         run = run._replace(isolated=isolated(workload, cluster))
@@ -157,7 +166,10 @@ def look_at_policy(
         "tiers": tier_facts(cluster, outcome.tiers, run),
         "hand_overs": hand_over_facts(cluster, outcome),
         "energy": energy_facts(cluster, outcome, run),
+        "models": fleet_facts(outcome, run),
     }
+    if models is not None and document["models"] is not None:
+        document["models"] |= asdict(models.question)
     ran = (outcome, cluster, chosen, seed, concurrency)
     why: dict[str, Any] = {
         "explain": explain_requests(*ran, explained),
@@ -169,6 +181,7 @@ def look_at_policy(
         _verdict(document),
         *(explain_section(one, place) for place, one in enumerate(why["explain"], start=1)),
         *([regret_section(why["regret"])] if why["regret"] else []),
+        *([fleet_section(document["models"])] if document["models"] else []),
         latency(document, look),
         *([isolated_section(document["metrics"])] if alone else []),
         balance(document, look),

@@ -29,6 +29,7 @@ ENGINE_KEYS = (*VLLM_KEYS, "kv_blocks", "max_num_seqs", "max_model_len", "prefix
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
+
 def for_kernels(records: NDArray) -> NDArray:
     """The same records as compiled code takes them soonest; interpreted code wants fields as attributes."""
     return records.view(np.recarray if config.DISABLE_JIT else np.ndarray)  # type: ignore[attr-defined]

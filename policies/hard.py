@@ -1,4 +1,4 @@
-"""The best answer for its price that is on time: the most utility of engines whose first token comes within tau.
+"""The best answer for its price that is on time: the most utility where the first token comes within tau.
 
 Utility is score - lam * cost, as believed. Where no engine is believed to be on time: the soonest. The time
 to the first token is estimated by playing each engine's scheduler (SFS).

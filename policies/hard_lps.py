@@ -1,6 +1,7 @@
 """`hard` with the mean wait of limited processor sharing whose speed depends on the load.
 
-Source: the idea of `hard_pk_mg1` of SFS (arXiv 2607.18253), with the engine's capacity (docs/queues.md). Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
+Source: the idea of `hard_pk_mg1` of SFS (arXiv 2607.18253), with the engine's capacity (docs/queues.md).
+Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
 
     lam_per_microdollar  the operator's  what a millionth of a dollar counts against a score of 1
     tau_s                the request's   s

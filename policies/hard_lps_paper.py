@@ -1,6 +1,7 @@
-"""`hard` with limited processor sharing as the code of the SFS paper has it: 60 s where arrivals run ahead.
+"""`hard` with limited processor sharing as the code of SFS has it: 60 s where arrivals run ahead.
 
-Source: `hard_pk_mg1` of SFS (arXiv 2607.18253). Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
+Source: `hard_pk_mg1` of SFS (arXiv 2607.18253).
+Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
 
     lam_per_microdollar  the operator's  what a millionth of a dollar counts against a score of 1
     tau_s                the request's   s

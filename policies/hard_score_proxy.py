@@ -1,6 +1,7 @@
-"""`hard` with all prefill and decodes that an engine still owes over mean rates.
+"""`hard` with all prefill and decodes that an engine still owes, over mean rates.
 
-Source: `score_proxy` of SFS (arXiv 2607.18253). Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
+Source: `score_proxy` of SFS (arXiv 2607.18253).
+Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
 
     lam_per_microdollar  the operator's  what a millionth of a dollar counts against a score of 1
     tau_s                the request's   s

@@ -1,6 +1,7 @@
 """`hard` with the time to the first token by mean rates: prefill that is left over the rate of prefill.
 
-Source: the baseline `hard_prefill_tps` of SFS (arXiv 2607.18253). Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
+Source: the baseline `hard_prefill_tps` of SFS (arXiv 2607.18253).
+Sees: believed accuracy, cost and time to the first token, the request's limit. Ties: random.
 
     lam_per_microdollar  the operator's  what a millionth of a dollar counts against a score of 1
     tau_s                the request's   s

@@ -26,6 +26,11 @@ LAYERS = (
     {
         "analyze",
         "simulate",
+        "fleet",
+        "fleet_tau",
+        "fleet_means",
+        "fleet_use",
+        "fleet_curves",
         "simulate_sections",
         "side_by_side",
         "tier_use",

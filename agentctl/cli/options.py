@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentctl.fleet import Asked
 
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 Seed = Annotated[
@@ -42,6 +45,32 @@ Vary = Annotated[
         metavar="KEY=A,B",
         help="Settings of the cluster file to try, such as max_num_seqs=64..256 or "
         "kv_tier.capacity_tokens=0,1e6,5e7 (repeatable).",
+    ),
+]
+LabelFiles = Annotated[
+    list[Path],
+    typer.Option(
+        "--labels",
+        metavar="FILE",
+        help="How well each model of the pools answers: request_id, model, score (repeatable).",
+    ),
+]
+Lambda = Annotated[
+    float,
+    typer.Option("--lambda", min=0.0, metavar="X", help="Utility is score less X per millionth of a dollar."),
+]
+Tau = Annotated[
+    str,
+    typer.Option(
+        metavar="EXPR",
+        help="When a first token is on time: paper, paper:KEY=NUMBER or a sum, 200ms + 30us*prompt_tokens.",
+    ),
+]
+Outputs = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Answer lengths that the router believes: predicted, true, or a factor such as x0.5.",
     ),
 ]
 ReachHit = Annotated[
@@ -107,3 +136,18 @@ def policy_and_params(text: str | None) -> tuple[str | None, dict[str, float]]:
     from agentctl.policies._names import parse_policy
 
     return (None, {}) if text is None else parse_policy(text, "--policy")
+
+
+def models_asked(
+    labels: list[Path], lam: float, tau: str, outputs: str, seed: int, audits: bool = False
+) -> Asked | None:
+    """What --labels and the options beside it ask for; None without."""
+    from agentctl.fleet import Asked, Question
+
+    if not labels:
+        if audits or (lam, tau, outputs) != (5e-4, "paper", "predicted"):
+            raise UsageError(
+                "belong to --labels", place="--lambda, --tau, --outputs, --audit", expected="--labels FILE"
+            )
+        return None
+    return Asked(tuple(labels), Question(lam, tau, outputs, seed), audits)

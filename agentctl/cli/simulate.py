@@ -9,15 +9,20 @@ import typer
 from agentctl.cli.options import (
     ClusterFile,
     Force,
+    LabelFiles,
+    Lambda,
+    Outputs,
     ProfileName,
     ReachHit,
     Replay,
     Run,
     Seed,
     Slo,
+    Tau,
     Trace,
     Vary,
     check_reach,
+    models_asked,
     policy_and_params,
 )
 from agentctl.errors import UsageError
@@ -64,6 +69,16 @@ def simulate(
         bool,
         typer.Option("--isolated", help="Compare every session with the same one alone; one run more."),
     ] = False,
+    labels: LabelFiles = [],  # noqa: B006
+    lam: Lambda = 5e-4,
+    tau: Tau = "paper",
+    outputs: Outputs = "predicted",
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit", help="With --labels: ask every estimator, and compare with what was simulated."
+        ),
+    ] = False,
     seed: Seed = 0,
     force: Force = False,
 ) -> int:
@@ -84,11 +99,13 @@ def simulate(
         raise UsageError("several runs", place=place, expected="one --policy, no --vary")
     check_reach(reach_hit, vary)
     check_free(output, force, mark=RESULT_FILE)
+    models = models_asked(labels, lam, tau, outputs, seed, audit)
     chosen = [policy_and_params(text) for text in policy] or [(None, {})]
     simulated = the_cluster(cluster, profile, engines)
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
         how = {"replay": replay, "concurrency": concurrency, "seed": seed, "slos": slo, "progress": progress}
+        how["models"] = models
         if len(chosen) > 1 or vary:
             variants = variants_of(simulated, [axis(text) for text in vary])
             result = run_side_by_side(opened, variants, chosen, wanted_hit=reach_hit, **how)

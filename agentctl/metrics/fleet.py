@@ -17,7 +17,7 @@ def score(run: Run) -> Floats | Unknown:
 
 @metric("microdollar", "lower", "request")
 def cost_microdollars(run: Run) -> Floats | Unknown:
-    """Millionths of a dollar: prompt and output tokens times the prices of the pool that served the request."""
+    """Millionths of a dollar: prompt and output tokens times the prices of the pool that served it."""
     return ONE_MODEL if run.served is None else run.served.cost
 
 

@@ -185,8 +185,8 @@ def _outlive(s, q):
     points, last = s.left_emitted, s.left_emitted.size - 1
     if q.emitted < q.output or last < 0:
         return
-    row = max(np.searchsorted(s.left_predicted, np.float64(q.output), "right") - 1, 0)
-    k = max(np.searchsorted(points, np.float64(q.emitted), "right") - 1, 0)
+    row = max(int(np.searchsorted(s.left_predicted, np.float64(q.output), "right")) - 1, 0)
+    k = max(int(np.searchsorted(points, np.float64(q.emitted), "right")) - 1, 0)
     left = s.left_tokens[row, k]
     if k < last:
         share = (q.emitted - points[k]) / (points[k + 1] - points[k])
@@ -211,7 +211,7 @@ def _ttft(s, g, e, r, now, estimator, n_seen, n_late):
         scratch = lodged(s, mean.scratch)
         return first_token(scratch, s.heads[0], s.seen[:n_seen], s.late_seen[: n_late + 1]) - now
     own = (offer.prompt - hit) / mean.prefill_tokens_per_s
-    if estimator == THROUGHPUT or estimator == SCORE_PROXY:
+    if estimator in (THROUGHPUT, SCORE_PROXY):
         prefill, decode = np.int64(0), np.int64(0)
         for i in range(n_seen + n_late):
             q = s.seen[i] if i < n_seen else s.late_seen[i - n_seen]

@@ -16,7 +16,7 @@ I64 = NDArray[np.int64]
 
 
 class Served(NamedTuple):
-    """Arrays over requests, NaN, -1 or 0 of those that no engine could serve; money in millionths of a dollar.
+    """Arrays over requests, NaN, -1 or 0 of those that no engine could serve; money in millionths of dollars.
 
     pool                that served it; model_of_pool and tasks are names
     prompt_tokens, output_tokens  on its model; predicted_output_tokens

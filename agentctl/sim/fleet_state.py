@@ -98,7 +98,12 @@ def make_fleet(
     free_blocks: NDArray[np.int64],
 ) -> FleetState:
     """An idle fleet. `n_published` rows of what engines publish, as the rest of the state has them."""
-    k, is_on, n_gateways, interval = pool_of_engine.size, fleet is not None, sight.gateways, sight.metrics_interval_s
+    k, is_on, n_gateways, interval = (
+        pool_of_engine.size,
+        fleet is not None,
+        sight.gateways,
+        sight.metrics_interval_s,
+    )
     n, n_pools = fleet.prompt_tokens.shape if fleet is not None else (1, 1)
     n_seen = min(n, MOST_SEEN) if is_on else 1
     n_rows = n_published if is_on and interval > 0 else 1
@@ -134,11 +139,12 @@ def make_fleet(
     shot_heads = np.zeros((n_rows, k), HEAD)
     shot_heads["free_blocks"], shot_heads["batch_started"] = free_blocks, math.nan
     asks = is_on and (sight.audits or sight.estimator is not None)
+    audits = np.full((n if is_on and sight.audits else 1, len(ESTIMATORS)), math.nan)
+    shots = np.empty((n_rows, k, n_seen if asks and interval > 0 else 1), SEEN)
     arrays: tuple[NDArray, ...] = (
-        head, offers, forecasts, np.full((n_gateways, k), math.nan, BELIEF), means, waits, pulses,
-        np.full((n if is_on and sight.audits else 1, len(ESTIMATORS)), math.nan), *(np.ascontiguousarray(one, np.float64) for one in left), np.zeros(1, HEAD),
-        np.empty(n_seen, SEEN), np.empty(n_seen, np.int64), np.empty(n_seen + 1, SEEN), shot_heads,
-        np.empty((n_rows, k, n_seen if asks and interval > 0 else 1), SEEN),
+        head, offers, forecasts, np.full((n_gateways, k), math.nan, BELIEF), means, waits, pulses, audits,
+        *(np.ascontiguousarray(one, np.float64) for one in left), np.zeros(1, HEAD), np.empty(n_seen, SEEN),
+        np.empty(n_seen, np.int64), np.empty(n_seen + 1, SEEN), shot_heads, shots,
         np.full((n_rows, n_gateways, k), -1), np.full((n_gateways, k, 2), -1),
     )  # fmt: skip
     return FleetState(*(array.view(np.recarray) if array.dtype.fields else array for array in arrays))

@@ -83,17 +83,17 @@ def _at_address(typing_context, like, address):  # type: ignore[no-untyped-def]
     return like(like, address), code
 
 
-@njit(cache=True, _nrt=False)
+@njit(cache=True)
 def _lodge(record, address):  # type: ignore[no-untyped-def]
-    return _store(record, address)
+    return _store(record, address)  # type: ignore[call-arg]
 
 
 LODGED: dict[int, Any] = {}  # where nothing is compiled
 
 
 def lodge(record: Any) -> tuple[int, Any]:
-    """(address, owner): where compiled code finds this tuple of arrays (`lodged`) as long as its owner and the
-    arrays live."""
+    """(address, owner): where compiled code finds this tuple of arrays (`lodged`) as long as its owner and
+    the arrays live."""
     memory = np.empty(128 * len(record), np.uint8)  # an array of three dimensions takes 88
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         LODGED[memory.ctypes.data] = record

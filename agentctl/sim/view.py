@@ -48,7 +48,7 @@ class View(NamedTuple):
     over                     requests that have ended or were turned away, in that order: the first n_over
     prefill_rates            tokens per second in full batches of prompts, by the engines' profiles
     move_s_per_token         of the network between pools, alone; and move_latency_s; 0 without one
-    accuracy                 score of this request's answer as believed, by engine; NaN without a fleet of models
+    accuracy                 believed score of this request's answer, by engine; NaN without a fleet of models
     cost                     of the request, as believed: millionths of a dollar
     ttft_s                   seconds to its first token as the policy's estimator has it; infinite: never
     ttft_high_s              what all but a share of requests stay below, learned from those that ended

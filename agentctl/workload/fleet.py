@@ -1,4 +1,4 @@
-"""Pools with different models: what every request would be on each of them, and what a router believes of it."""
+"""Pools with different models: what every request would be on each of them, and what a router believes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PoolMeans(NamedTuple):
     """What engines of each pool do on average, from a calibration: arrays [pool].
 
     arrivals_per_s, completions_per_s   of one engine, before any have been counted
-    rates, waits   [pool, point] mean wait in the queue, s, at some arrival rates of one engine, rising; beyond
-                   the last one the queue is unstable
+    rates, waits   [pool, point] mean wait in the queue, s, at some arrival rates of one engine, rising;
+                   beyond the last one the queue is unstable
     """
 
     prefill_tokens_per_s: F64
@@ -46,7 +46,8 @@ class Remaining(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """Arrays [request, pool], requests in workload order, pools of the cluster; money in millionths of a dollar.
+    """Arrays [request, pool], requests in workload order, pools as in the cluster; costs in millionths of
+    a dollar.
 
     models              of the pools
     prompt_tokens, output_tokens  true ones on that pool's model

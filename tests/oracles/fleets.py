@@ -1,4 +1,4 @@
-"""Fleets of models at random, and a router in plain Python that estimates as agentctl.estimators.ttft does."""
+"""Fleets of models at random, and a router in plain Python with agentctl.estimators.ttft."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def fleet_case(seed: int, n: int = 60, rate: float = 30.0, **router) -> Case:
     random = np.random.default_rng(seed)
     arrival = np.cumsum(random.exponential(1 / rate, n))
     prompt, output = random.integers(10, 3000, (n, 3)), random.integers(1, 120, (n, 3))
-    times = [BatchTime("hinge", b0, 2e-5 * k, 3e-5, 4e-8, 4e-8, 1e-9) for k, b0 in ((1, 2e-3), (2, 6e-3), (4, 1e-2))]
+    times = [
+        BatchTime("hinge", b0, 2e-5 * k, 3e-5, 4e-8, 4e-8, 1e-9)
+        for k, b0 in ((1, 2e-3), (2, 6e-3), (4, 1e-2))
+    ]
     pools = tuple(
         Pool(
             f"p{k}", Profile(one, model=f"m{k}"), kv_blocks, 16, engines=2 if k == 0 else 1,
@@ -56,10 +59,10 @@ def fleet_case(seed: int, n: int = 60, rate: float = 30.0, **router) -> Case:
     )  # fmt: skip
     queues = [Lps(60.0, tuple(np.arange(1, 9) / (0.01 + 0.002 * k * np.arange(1, 9))), 8) for k in (1, 2, 3)]
     rates = np.array([RATES * queue.saturation_rate for queue in queues])
-    waits = np.array([[estimate(q, r).wait if r else 0.0 for r in own] for q, own in zip(queues, rates, strict=True)])
-    means = PoolMeans(
-        *(np.full(3, value) for value in (30_000.0, 2_000.0, 0.01, 2.0, 3.0)), rates, waits
+    waits = np.array(
+        [[estimate(q, r).wait if r else 0.0 for r in own] for q, own in zip(queues, rates, strict=True)]
     )
+    means = PoolMeans(*(np.full(3, value) for value in (30_000.0, 2_000.0, 0.01, 2.0, 3.0)), rates, waits)
     fleet = Fleet(
         models=("m0", "m1", "m2"), prompt_tokens=prompt, output_tokens=output,
         score=random.random((n, 3)), accuracy=random.random((n, 3)),
@@ -82,7 +85,8 @@ def on_one(case: Case, pool: int) -> Workload:
         case.workload,
         fleet=None,
         requests=requests._replace(
-            prompt_tokens=fleet.prompt_tokens[:, pool].copy(), output_tokens=fleet.output_tokens[:, pool].copy()
+            prompt_tokens=fleet.prompt_tokens[:, pool].copy(),
+            output_tokens=fleet.output_tokens[:, pool].copy(),
         ),
     )
 

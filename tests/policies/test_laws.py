@@ -35,7 +35,7 @@ BY_NUMBER = {
 OWN = {"now", "seed", "last_chosen", "memory"}  # the router's own: known to every policy
 
 # Policies that answer with placements have their own laws, in tests/sim/test_role_policies.py.
-NAMES = [name for name in policy_names() if not load_policy(name).places]
+NAMES = [name for name in policy_names() if not (load_policy(name).places or load_policy(name).needs_fleet)]
 POLICIES = [(name, {}) for name in NAMES] + VARIANTS
 COUNTS = [
     "waiting_requests", "running_requests", "inflight_requests", "unpublished_requests", "kv_used_blocks",

@@ -18,7 +18,9 @@ SEEDS = range(6)
 
 
 def only(pool_engines):
-    return SimpleNamespace(name="only", my=None, choose=lambda view, requests, r, my: pool_engines[r % len(pool_engines)])
+    return SimpleNamespace(
+        name="only", my=None, choose=lambda view, requests, r, my: pool_engines[r % len(pool_engines)]
+    )
 
 
 @pytest.mark.parametrize("pool", [0, 1, 2])
@@ -29,7 +31,14 @@ def test_requests_are_as_long_as_they_are_on_the_model_that_serves_them(pool):
     there = simulate(case.workload, case.cluster, only(engines))
     lone = replace(case.cluster, pools=(case.cluster.pools[pool],))
     alone = simulate(on_one(case, pool), lone, only(range(len(engines))))
-    for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s", "computed_prefill_tokens", "preemptions"):
+    for name in (
+        "arrival_s",
+        "scheduled_s",
+        "first_token_s",
+        "finish_s",
+        "computed_prefill_tokens",
+        "preemptions",
+    ):
         assert np.array_equal(getattr(there, name), getattr(alone, name), equal_nan=True), name
     served, fleet = there.served, case.workload.fleet
     assert np.array_equal(served.prompt_tokens, fleet.prompt_tokens[:, pool])
