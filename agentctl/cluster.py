@@ -30,8 +30,10 @@ SGLANG_SEQS = 2048  # its server's default max_running_requests, unless memory a
 MAX_ENGINES = 65_536  # of one pool; more is a slip of the finger, and memory for each would run out first
 
 Count = Annotated[int, Meta(ge=0, le=MOST)]
+Name = Annotated[str, Meta(pattern=r"\S")]  # not empty
 Capacity = Annotated[int, Meta(ge=1, le=10**15)]  # tokens
 Seconds = Annotated[float, Meta(ge=0)]
+Latency = Annotated[float, Meta(ge=0, le=1e6)]  # s; more is a slip, and sums of times would lose the rest
 Rate = Annotated[float, Meta(gt=0)]
 Bandwidth = Annotated[
     float, Meta(ge=1, le=1e18)
@@ -48,7 +50,7 @@ class Pool:
     (block_tokens is page_tokens), and max_num_seqs is its max_running_requests.
     """
 
-    name: str
+    name: Name
     profile: Profile
     kv_blocks: Annotated[int, Meta(ge=2, le=MOST)]  # as the engine reports it
     block_tokens: Positive
@@ -135,13 +137,13 @@ class IndexParams:
 class KvTier:
     """A store of KV behind the engines' own pools. Bandwidths are bytes per second."""
 
-    name: str
+    name: Name
     scope: Literal["engine", "cluster"]
     capacity_tokens: Capacity
     read_bytes_per_s: Bandwidth
     write_bytes_per_s: Bandwidth
     engine_read_bytes_per_s: Bandwidth | None = None  # of one engine's link
-    latency_s: Seconds = 0.0  # once per load; with parallel = n > 0: once per ceil(units / n)
+    latency_s: Latency = 0.0  # once per load; with parallel = n > 0: once per ceil(units / n)
     parallel: Count = 0
     unit_tokens: Positive = 256
     inclusion: Literal["inclusive", "exclusive"] = "inclusive"
@@ -157,8 +159,8 @@ class KvTier:
 class Network:
     """The link between pools."""
 
-    bytes_per_s: Rate
-    latency_s: Seconds = 0.0
+    bytes_per_s: Bandwidth
+    latency_s: Latency = 0.0
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,11 @@ def _check_roles(cluster: Cluster) -> None:
         raise ConfigError(
             "links pools of different roles, and all are both", place="[network]", hint="leave it out"
         )
+    if roles == {"decode"}:
+        raise ConfigError(
+            "no pool computes prompts for others", place="[[pool]] role",
+            expected="a pool with role prefill or both", hint="engines that do both have role both",
+        )  # fmt: skip
     if roles == {"prefill"}:
         raise ConfigError(
             "no pool decodes", place="[[pool]] role", expected="a pool that decodes, or is both"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from agentctl.present import Section, Table, Value
 from agentctl.sim.outcome import EngineEnergy, Outcome
 
 PHASES = ("prefill", "decode", "mixed")
+ROUNDING = 1e-3  # of a cap
 OF_RUN = (
     "total_energy_j", "idle_energy_ratio", "energy_per_session_j", "tokens_per_j", "computed_tokens_per_j",
     "output_tokens_per_j",
@@ -64,6 +65,7 @@ def _pool(pool: Pool, p: int, outcome: Outcome, run: Run, span: float | None) ->
         **{f"{phase}_j": _known(sum(getattr(one, f"{phase}_j") for one in engines)) for phase in PHASES},
         **{f"{phase}_w": _watts(engines, phase) for phase in PHASES},
         "slowed_s": sum(one.slowed_s for one in engines),
+        "over_cap_w": _over_cap(model.cap_w, (_watts(engines, phase) for phase in PHASES)),
         "mean_w": _over(total, span),
         "energy_per_session_j": _over(total, float(np.unique(run.session[here]).size)),
         "tokens_per_j": _over(prompt + output, total),
@@ -81,6 +83,12 @@ def _watts(engines: Sequence[EngineEnergy], phase: str) -> float | None:
     """Mean power of an engine of the pool in steps of this phase, idle included."""
     joules, seconds = (sum(getattr(one, f"{phase}_{unit}") for one in engines) for unit in ("j", "s"))
     return _known(engines[0].idle_w + joules / seconds) if seconds > 0 else None
+
+
+def _over_cap(cap_w: float, watts: Iterable[float | None]) -> float:
+    """By how much the highest mean of a phase is above the cap: the lowest clock is not low enough."""
+    over = max((one - cap_w for one in watts if one is not None), default=0.0)
+    return over if over > ROUNDING * cap_w else 0.0
 
 
 def _known(value: float) -> float | None:
@@ -113,6 +121,12 @@ def energy_section(energy: dict[str, Any]) -> Section:
     )  # fmt: skip
     rows: tuple[tuple[Value, ...], ...] = tuple(tuple(pool.get(key) for key in keys) for pool in pools)
     warnings = tuple(f"pool {pool['name']}: {pool['reason']}" for pool in pools if "reason" in pool)
+    warnings += tuple(
+        f"pool {pool['name']}: a cap of {pool['power_cap_w']:g} W a GPU is not kept, engines draw "
+        f"{pool['over_cap_w']:.3g} W more at their lowest clock"
+        for pool in known
+        if pool["over_cap_w"]
+    )
     return Section("energy", "Energy", sentence, tables=(Table(head, rows),), warnings=warnings)  # type: ignore[arg-type]
 
 

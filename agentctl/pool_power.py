@@ -48,6 +48,12 @@ def power_of(pool: Pool) -> PowerModel | str:
         _refuse(pool, cap_w, lock)
         return model
     if cap_w is not None:
+        idle_w = model.idle_w / profile.tensor_parallel
+        if cap_w <= idle_w:
+            raise ConfigError(
+                f"is {cap_w:g}", place=f"[pool] {pool.name} power_cap_w",
+                expected=f"more than {idle_w:g} W, which the GPU draws with nothing to do",
+            )  # fmt: skip
         model = replace(model, cap_w=cap_w * profile.tensor_parallel)
     model = replace(model, lock=lock)
     if model.clock_source is None and not model.is_free:

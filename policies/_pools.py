@@ -207,11 +207,13 @@ def has_moved(view: View, requests: Requests, r: int) -> bool:
 @njit(cache=True)
 def decoder_of(view: View, requests: Requests, r: int, need: float) -> int:
     """The decoder of r's session, which is bound now if it was not and needs so many tokens: NOT_YET where
-    they do not fit, REFUSED where they never will."""
+    they do not fit, REFUSED where r alone never will. A session that needs more than any decoder has can be
+    served, with what is evicted on the way: it has the largest for itself."""
     decoder = home(view, requests, r)
     if decoder >= 0:
         return add_turn(view, requests, r)
-    if need > largest(view):
+    most = largest(view)
+    if put_in(requests, r) > most:
         return REFUSED
-    decoder = bind_session(view, requests, r, need)
+    decoder = bind_session(view, requests, r, min(need, most))
     return decoder if decoder >= 0 else NOT_YET

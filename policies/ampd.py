@@ -33,7 +33,7 @@ from agentctl.policies._pools import (
     put_in,
     read_up,
 )
-from agentctl.policies.base import policy, tie_hash
+from agentctl.policies.base import Share, policy, tie_hash
 from agentctl.sim.roles import hand_over
 from agentctl.sim.view import View
 from agentctl.workload import Requests
@@ -43,7 +43,7 @@ class Params(NamedTuple):
     ttft_slo_s: float = 1.0
     tbt_slo_s: float = 0.05
     chunk_tokens: float = 2048.0
-    error_share: float = 0.0
+    error_share: Share = 0.0
     b0: float = float("nan")
     b_prefill: float = float("nan")
     b_decode: float = float("nan")

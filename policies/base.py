@@ -11,12 +11,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import operator
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
+from msgspec import Meta
 from numba import njit
 from numpy.typing import NDArray
 
@@ -32,6 +34,10 @@ from agentctl.workload import Requests
 
 FIRST, ROTATE, RANDOM, LEXICOGRAPHIC = 0, 1, 2, 3
 TIES = ("first", "rotate", "random", "lexicographic")
+
+# What a field of Params may be, where not any number will do
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(gt=0)]
 
 Choose = Callable[[View, Requests, int, Any], int]
 Cost = Callable[[View, Requests, int, Any], NDArray[Any]]
@@ -217,6 +223,7 @@ def _with_file(file: PolicyFile) -> Policy:
 
 
 def _checked(found: Policy, params: Mapping[str, Any]) -> dict[str, float]:
+    limits = _limits_of(type(found.my))
     for key, value in params.items():
         place = f"policy {found.name}: {key}"
         if key == "tie":
@@ -226,7 +233,28 @@ def _checked(found: Policy, params: Mapping[str, Any]) -> dict[str, float]:
             raise ConfigError("unknown parameter", place=place, hint=hint)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ConfigError(f"is {value!r}", place=place, expected="a finite number")
+        _check_limits(value, limits.get(key), place)
     return {key: float(value) for key, value in params.items()}
+
+
+def _limits_of(params: type) -> dict[str, Meta]:
+    """Of the fields that have any."""
+    try:
+        hints = get_type_hints(params, include_extras=True)
+    except NameError:  # a user's, of types that are not imported
+        return {}
+    return {key: more for key, hint in hints.items() for more in get_args(hint) if isinstance(more, Meta)}
+
+
+def _check_limits(value: float, limits: Meta | None, place: str) -> None:
+    if limits is None:
+        return
+    for limit, holds, words in (
+        (limits.ge, operator.ge, "at least"), (limits.gt, operator.gt, "above"),
+        (limits.le, operator.le, "at most"), (limits.lt, operator.lt, "below"),
+    ):  # fmt: skip
+        if limit is not None and not holds(value, limit):
+            raise ConfigError(f"is {value:g}", place=place, expected=f"a number {words} {limit:g}")
 
 
 # Ties

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from agentctl.policies._candidates import least_among
 from agentctl.policies._draws import draw, softmax
 from agentctl.policies._waits import expected_wait, pick_least_wait
-from agentctl.policies.base import RANDOM, policy
+from agentctl.policies.base import RANDOM, Positive, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
@@ -51,7 +51,7 @@ class Params(NamedTuple):
     balance_abs_threshold: float = 64.0
     overlap_decay: float = 0.0
     temperature: float = 0.0
-    throughput: float = 2_000.0
+    throughput: Positive = 2_000.0
     mean_prefill_tokens: float = 1_024.0
     kv_pressure_weight: float = 0.15
     queue_tokens: float = 0.0

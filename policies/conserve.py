@@ -20,13 +20,13 @@ from typing import NamedTuple
 from numba import njit
 
 from agentctl.policies._kv_budget import books_size, reserve, reserved_cost, size_quantile
-from agentctl.policies.base import FIRST, no_second, pick_least, policy
+from agentctl.policies.base import FIRST, Share, no_second, pick_least, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
 
 class Params(NamedTuple):
-    quantile: float = 0.0
+    quantile: Share = 0.0
     idle_s: float = 300.0
     tie: int = FIRST
 

@@ -1,7 +1,8 @@
 """ConServe: a session's first prompt is computed on a prefill engine, its KV moves once, and there it stays.
 
 A session is bound to the decoder with most KV unreserved when its first request arrives, and waits at the
-router until its need fits (agentctl.policies._pools says what a need is); one that fits nowhere is refused.
+router until its need fits (agentctl.policies._pools says what a need is). One that needs more than any
+decoder has keeps the largest for itself; a request that fits nowhere is refused.
 Its first prompt goes to the prefill engine whose outstanding uncached tokens take least time, later turns run
 on the decoder, prompts included. Needs are reserved turn by turn, without a check after the first
 (`quantile` 0: ConServe's per-turn variant), or from the start what that share of the ended sessions needed.
@@ -32,15 +33,15 @@ from agentctl.policies._pools import (
     put_in,
     read_up,
 )
-from agentctl.policies.base import policy, tie_hash
+from agentctl.policies.base import Share, policy, tie_hash
 from agentctl.sim.roles import hand_over
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
 
 class Params(NamedTuple):
-    quantile: float = 0.0
-    error_share: float = 0.0
+    quantile: Share = 0.0
+    error_share: Share = 0.0
 
 
 @njit(cache=True)

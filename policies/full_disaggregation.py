@@ -17,15 +17,23 @@ from typing import NamedTuple
 
 from numba import njit
 
-from agentctl.policies._pools import HEAD, SEEN, free_tokens, largest, least_outstanding, most_free
-from agentctl.policies.base import policy
+from agentctl.policies._pools import (
+    HEAD,
+    SEEN,
+    free_tokens,
+    has_decoders,
+    largest,
+    least_outstanding,
+    most_free,
+)
+from agentctl.policies.base import Share, policy
 from agentctl.sim.roles import LATER, NOT_YET, REFUSED, hand_over
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
 
 class Params(NamedTuple):
-    at_hand_over: float = 0.0
+    at_hand_over: Share = 0.0
 
 
 def memory_size(n_requests: int, n_sessions: int, n_engines: int) -> int:
@@ -70,7 +78,7 @@ def choose(view: View, requests: Requests, r: int, my: Params) -> int:
     if requests.prompt_tokens[r] + requests.output_tokens[r] > largest(view):
         return REFUSED
     is_arrival = view.prefill_engine < 0
-    if is_arrival and my.at_hand_over > 0:
+    if is_arrival and my.at_hand_over > 0 and has_decoders(view):
         return hand_over(least_outstanding(view), LATER)
     decoder = keep_room(view, requests, r)
     if decoder < 0:

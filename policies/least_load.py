@@ -25,13 +25,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agentctl.policies._waits import expected_wait, pick_least_wait
-from agentctl.policies.base import RANDOM, policy
+from agentctl.policies.base import RANDOM, Positive, policy
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
 
 class Params(NamedTuple):
-    throughput: float = 2_000.0
+    throughput: Positive = 2_000.0
     mean_prefill_tokens: float = 1_024.0
     kv_pressure_weight: float = 0.15
     queue_tokens: float = 0.0

@@ -15,14 +15,14 @@ from typing import NamedTuple
 from numba import njit
 
 from agentctl.policies._pools import TOTAL, at_session, books_size, read_up
-from agentctl.policies.base import policy
+from agentctl.policies.base import Share, policy
 from agentctl.policies.conserve_pd import place_session
 from agentctl.sim.view import View
 from agentctl.workload import Requests
 
 
 class Params(NamedTuple):
-    error_share: float = 0.0
+    error_share: Share = 0.0
 
 
 @policy(

@@ -64,6 +64,10 @@ def with_pool(**keys):
     return {**SMALL, "pool": [{**SMALL["pool"][0], **keys}]}
 
 
+def with_network(**keys):
+    return {**SMALL, "network": {"bytes_per_s": 1e9, **keys}}
+
+
 def with_batch_time(**keys):
     coefficients = {"model": "eq9", "b0": 0.01, "b_prefill": 1e-5, **keys}
     pool = {"name": "main", "block_tokens": 16, "kv_blocks": 100, "batch_time": coefficients}
@@ -147,6 +151,10 @@ def test_every_preset_loads_and_says_where_its_numbers_come_from():
         (with_pool(max_num_seqs=10**18), "c.toml: [pool] max_num_seqs", "<= 1000000"),
         (with_pool(engines="four"), "c.toml: [pool] engines", "is of type str; expected int"),
         (with_pool(role="decoder"), "c.toml: [pool] role", "expected both or prefill or decode"),
+        (with_pool(name=" "), "c.toml: [pool] name", "out of range"),
+        (with_network(bytes_per_s=0.5), "c.toml: [network] bytes_per_s", "expected float >= 1.0"),
+        (with_network(bytes_per_s=1e300), "c.toml: [network] bytes_per_s", "expected float <= 1e+18"),
+        (with_network(latency_s=1e308), "c.toml: [network] latency_s", "expected float <= 1000000.0"),
         (with_pool(watermark=float("nan")), "c.toml: [pool] watermark", "finite"),
         (with_pool(page_tokens=1), "c.toml: [pool] page_tokens", "sglang"),
         (with_sglang(watermark=0.1), "c.toml: [pool] watermark", "vllm"),
@@ -188,6 +196,14 @@ def test_a_pool_without_kv_blocks_anywhere_names_the_key():
     del tables["pool"][0]["kv_blocks"]
     with pytest.raises(ConfigError, match=r"c\.toml: \[pool\] kv_blocks: missing"):
         parse_cluster(tables, "c.toml")
+
+
+@pytest.mark.parametrize(
+    ("role", "words"), [("prefill", "no pool decodes"), ("decode", "no pool computes prompts for others")]
+)
+def test_one_role_alone_serves_nothing(role, words):
+    with pytest.raises(ConfigError, match=words):
+        check_simulated(parse_cluster({**SMALL, "pool": [{**SMALL["pool"][0], "role": role}]}, "c.toml"))
 
 
 @pytest.mark.parametrize(

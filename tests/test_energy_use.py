@@ -75,6 +75,17 @@ def test_a_pool_of_unknown_power_leaves_the_whole_unknown_and_says_why():
     assert document["metrics"]["energy_j"]["n"] == 6  # of the engine that is known
 
 
+def test_a_cap_that_the_lowest_clock_does_not_keep_is_said():
+    pools = tuple(pool(name, "h200-qwen3-8b", power_cap_w=w) for name, w in (("low", 150.0), ("high", 600.0)))
+    workload = workload_of(REQUESTS, None, "timestamps")
+    found = simulate_policy(workload, Cluster(pools), load_policy("round-robin"), ())
+    low, high = found.document["energy"]["pools"]
+    assert low["over_cap_w"] == pytest.approx(low["decode_w"] - 150.0) and low["over_cap_w"] > 10
+    assert high["over_cap_w"] == 0.0
+    section = next(one for one in found.sections if one.name == "energy")
+    assert len(section.warnings) == 1 and "pool low: a cap of 150 W a GPU is not kept" in section.warnings[0]
+
+
 def test_no_metric_of_energy_has_a_value_where_nothing_is_known():
     metrics = facts(pool("dark", "h100-qwen3-8b"))["metrics"]
     assert len(ENERGY) >= 8

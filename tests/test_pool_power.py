@@ -100,6 +100,8 @@ def test_a_cap_above_all_that_was_measured_is_inert_on_any_gpu():
         (None, None, {"sm_clock_mhz": 1200.0}, "GPU without a name"),
         ("h200-sxm", None, {"sm_clock_mhz": 100.0}, "expected 345 to 1980 MHz"),
         ("h200-sxm", {"watts": 3.0}, {}, "unknown key"),
+        ("h200-sxm", None, {"power_cap_w": 120.0}, "more than 120 W, which the GPU draws with nothing to do"),
+        ("h200-sxm", None, {"power_cap_w": 50.0, "tp": 2}, "more than 120 W"),
     ],
 )  # fmt: skip
 def test_what_a_cap_does_where_nobody_knows_is_refused_never_ignored(gpu, power, keys, message):

@@ -11,9 +11,10 @@ fresh + output, counts the output that it will have: the authors force it.
     per_turn    turn 0's when the session is admitted; each later turn's when it arrives, without a check
     quantile    the larger of turn 0's and of the quantile (nearest rank) of the final needs of sessions that
                 have ended, when it is admitted; later turns only what exceeds that, without a check (open)
-A session whose need is above every budget is rejected, request by request (the authors would wait for ever:
-open); others wait until the decoder with the most free KV has room. The need is given back when the
-session's last request has ended.
+A session whose need is above every budget keeps the largest one for itself: it can be served, with what is
+evicted on the way (the authors would wait for ever: open). A request that is above every budget is rejected;
+others wait until the decoder with the most free KV has room. The need is given back when the session's last
+request has ended.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ class Needs:
 
     def admit(self, r: int) -> int | None:
         """The engine that keeps room for r's session; None: not yet."""
-        need, engine = self.at_admission(r), self.most_free()
+        engine = self.most_free()
+        need = min(self.at_admission(r), max(self.budget.values()))
         if self.budget[engine] - self.used[engine] < need:
             return None
         session = self.requests[r].session
@@ -141,7 +143,7 @@ class Needs:
         self.finals.append(self.so_far.pop(session))
 
     def is_hopeless(self, r: int) -> bool:
-        return self.at_admission(r) > max(self.budget.values())
+        return self.put_in(r) > max(self.budget.values())
 
 
 # ----------------------------------------------------------------------------------------- placements

@@ -158,10 +158,19 @@ def test_conserve_by_quantile_needs_what_sessions_ended_with():
     assert (needs.used, needs.finals[-1]) == ({1: 0}, 96)
 
 
-def test_conserve_rejects_a_session_that_no_budget_holds():
+def test_conserve_gives_a_session_that_no_budget_holds_the_largest_for_itself():
+    # 64 and then 32 more, where 95 fit: the second session waits until the first has ended.
     requests = two_sessions()
-    results = run(requests, PD[:2], Pinned(Needs(requests, {1: 95}), {0: 1.0}))
-    assert {result.status for result in results} == {"rejected"}
+    placer = Pinned(Needs(requests, {1: 95}), {0: 1.0})
+    first, second = run(requests, PD[:2], placer)[1:3]
+    assert (first.finish, second.arrival, second.scheduled) == (37.0, 1.0, 37.0)
+    assert placer.needs.used == {1: 0}
+
+
+def test_conserve_rejects_a_request_that_no_budget_holds():
+    requests = two_sessions()
+    results = run(requests, PD[:2], Pinned(Needs(requests, {1: 63}), {0: 1.0}))
+    assert [result.status for result in results[::2]] == ["rejected", "rejected"]
 
 
 def test_conserve_takes_the_prefill_engine_with_the_least_work_over_its_rate():

@@ -149,3 +149,34 @@ def test_a_prompt_stays_local_where_steps_stay_short_and_goes_where_they_would_n
 def test_flipped_decisions_of_ampd_go_the_other_way():
     right, flipped = (run("ampd", {"tbt_slo_s": 10.0, "error_share": share}, n=1) for share in (0.0, 1.0))
     assert (right.engine[1:] != 0).all() and (flipped.engine[1:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("oracle-conserve-pd", {}),
+        ("conserve-pd", {}),
+        ("conserve-pd", {"quantile": 0.9}),
+        ("ampd", {}),
+        ("ppd", {}),
+    ],
+)
+def test_nobody_is_refused_who_fits_an_engine(name, params):
+    """A session that rewrites its history puts in more than any decoder has; so does a quantile of such."""
+    rewritten = [
+        Request(96, 8, float(session), tuple(range(6 * r + 1, 6 * r + 7)), -1, session, 1 if turn else 0, 1.0,
+                (r - 1,) if turn else ())
+        for session in range(3) for turn in range(3) for r in [3 * session + turn]
+    ]  # fmt: skip
+    case = make_case(rewritten, [], 16, [Limits(kv_blocks=14, batch_time=STEP)])  # 208 tokens
+    cluster = with_roles(case, ("prefill", "decode"), FAST)
+    chosen = load_policy(name, params, batch_time=cluster.pools[0].profile.batch_time)
+    assert simulate(case.workload, cluster, chosen).done.all()
+
+
+@pytest.mark.parametrize("name", ["full-disaggregation", "conserve-pd", "ppd", "deflection", "ampd"])
+@pytest.mark.parametrize("at_hand_over", [0.0, 1.0])
+def test_without_roles_policies_of_roles_place_on_one_engine(name, at_hand_over):
+    params = {"at_hand_over": at_hand_over} if name == "full-disaggregation" else {}
+    outcome = run(name, params, roles=("both", "both"))
+    assert outcome.done.all() and not outcome.moved_tokens.any()
