@@ -40,6 +40,14 @@ def recommend(
         ),
     ] = None,
     vary: Vary = [],  # noqa: B006  (typer copies it)
+    roles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|1+7,...",
+            help="Also try prefill and decode pools: all ways, or a list (1+7: one engine computes prompts; "
+            "prefill+decode: of pools that differ, in their order).",
+        ),
+    ] = None,
     reach_hit: ReachHit = None,
     objective: Annotated[
         str,
@@ -108,6 +116,7 @@ def recommend(
             policies=[policies] if policies is not None else (),
             engines=sizes,
             vary_settings=axes,
+            roles=roles,
             wanted_hit=reach_hit,
             slos=slo,
             current=current,

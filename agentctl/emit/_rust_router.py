@@ -137,17 +137,6 @@ def checked(flag: str, value: Value, known: Mapping[str, Flag], place: str) -> V
     return value
 
 
-def check_roles(deployment: Deployment) -> None:
-    """Raise ConfigError for a cluster whose pools have different roles: such flags are not written yet."""
-    for pool in deployment.cluster.pools:
-        if pool.role != "both":
-            raise ConfigError(
-                f'role = "{pool.role}" is not written for this router',
-                place=f"[pool] {pool.name}",
-                expected='role = "both"',
-            )
-
-
 def tree_size(deployment: Deployment, per_token: int, trees: int = 1) -> int | None:
     """`--max-tree-size` for the capacity that was simulated; None: it is the program's own default.
 

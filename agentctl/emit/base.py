@@ -276,6 +276,19 @@ def check_limits(deployment: Deployment) -> None:
             )
 
 
+def check_roles(deployment: Deployment) -> None:
+    """Raise ConfigError for pools of different roles: neither the connectors of such engines nor what a
+    router is told of them is written yet."""
+    for pool in deployment.cluster.pools:
+        if pool.role != "both":
+            raise ConfigError(
+                f'role = "{pool.role}" is not written down yet',
+                place=f"[pool] {pool.name}",
+                expected='role = "both"',
+                hint="set up the engines' KV connector and the router's roles yourself",
+            )
+
+
 # Text
 
 

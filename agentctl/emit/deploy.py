@@ -15,7 +15,7 @@ from typing import Any
 from agentctl.emit import _canary, _switchback
 from agentctl.emit._readme import Handover, Written, readme
 from agentctl.emit._records import cluster_files, policy_toml
-from agentctl.emit.base import Deployment, Target, check_limits
+from agentctl.emit.base import Deployment, Target, check_limits, check_roles
 from agentctl.emit.engine_args import EngineArgs, engine_args
 from agentctl.errors import ConfigError
 from agentctl.policies._settings import settled
@@ -54,6 +54,7 @@ def deploy_files(handed: Handover) -> dict[str, bytes]:
 def _configuration(deployment: Deployment, target: Target | None) -> Written:
     """Raises ConfigError when it cannot be applied."""
     check_limits(deployment)
+    check_roles(deployment)
     router = target.emit(deployment) if target else None
     engines = engine_args(
         deployment.cluster,

@@ -19,6 +19,7 @@ from agentctl.emit.base import (
     Emitted,
     Near,
     check_limits,
+    check_roles,
     command,
     counterpart_of,
     fit_of,
@@ -153,6 +154,7 @@ def counterpart(policy: Policy, cluster: Cluster, version: str) -> Policy | None
 
 def emit(deployment: Deployment) -> Emitted:
     check_limits(deployment)
+    check_roles(deployment)
     theirs = counterpart(deployment.policy, deployment.cluster, deployment.version)
     if theirs is None:
         return none_for(deployment.policy, "Dynamo")

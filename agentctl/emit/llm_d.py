@@ -17,6 +17,7 @@ from agentctl.emit.base import (
     Header,
     Near,
     check_limits,
+    check_roles,
     counterpart_of,
     fit_of,
     formula_of,
@@ -153,6 +154,7 @@ def counterpart(policy: Policy, cluster: Cluster, version: str) -> Policy | None
 
 def emit(deployment: Deployment) -> Emitted:
     check_limits(deployment)
+    check_roles(deployment)
     theirs = counterpart(deployment.policy, deployment.cluster, deployment.version)
     if theirs is None:
         return none_for(deployment.policy, "llm-d")

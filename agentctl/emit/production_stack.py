@@ -19,6 +19,7 @@ from agentctl.emit.base import (
     Header,
     Near,
     check_limits,
+    check_roles,
     counterpart_of,
     fit_of,
     formula_of,
@@ -98,6 +99,7 @@ def counterpart(policy: Policy, cluster: Cluster, version: str) -> Policy | None
 
 def emit(deployment: Deployment) -> Emitted:
     check_limits(deployment)
+    check_roles(deployment)
     theirs = counterpart(deployment.policy, deployment.cluster, deployment.version)
     if theirs is None:
         return none_for(deployment.policy, NAME)

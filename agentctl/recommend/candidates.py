@@ -6,15 +6,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentctl.cluster import Cluster, check_capacities, check_simulated, cluster_of, with_profile
+from agentctl.cluster import Cluster, check_simulated, cluster_of, with_profile
 from agentctl.errors import UsageError
 from agentctl.policies._names import parse_policy
 from agentctl.policies._settings import router_words, settled
 from agentctl.policies.base import Policy, load_policy
 from agentctl.profile import Profile
 from agentctl.recommend.grid import Axis, policy_grid
+from agentctl.recommend.roles import ROLES, others_than_today
 from agentctl.recommend.search import Candidate
-from agentctl.recommend.variants import in_order, setting_of, with_setting
+from agentctl.recommend.variants import setting_of, variant_of
 from agentctl.simulate import current_policy, policy_of
 
 DEFAULT_ENGINES = 4  # of a profile without a cluster and without --engines
@@ -22,6 +23,7 @@ REFERENCE = "round-robin"  # when the current policy is not given
 # When none are named: one of each kind of idea. All of the folder would cost several times the run, and the
 # more there are, the likelier one of them wins by luck.
 DEFAULT_POLICIES = ("least-loaded", "lmetric", "prefix-affine", "round-robin", "smetric")
+PLACING_POLICIES = ("ampd", "conserve-pd", "deflection", "full-disaggregation", "ppd")  # beside, with roles
 MOST_CANDIDATES = 500  # a guess at what anybody waits for
 
 Settings = tuple[tuple[str, Any], ...]
@@ -42,23 +44,38 @@ def candidates_of(
     policies: Sequence[str],
     current: str | None,
     axes: Sequence[Axis] = (),
+    roles: str | None = None,
 ) -> tuple[list[Candidate], str, bool]:
-    """Every policy on every size with every setting, the current configuration among them; the current
-    policy's name, and whether it is there as a reference only: it is none of what was asked for.
+    """Every policy on every size with every setting and every assignment of roles, the current configuration
+    among them; the current policy's name, and whether it is there as a reference only: it is none of what was
+    asked for.
 
     clusters  by number of engines, as they are today. `policies` may be grids (grid.policy_grid)
+    roles     assignments to try beside today's (roles.others_than_today). A policy that names one engine is
+              left out where pools are both and more
     """
     any_cluster = next(iter(clusters.values()))
-    left_out = left_out_of(any_cluster, policies)
+    left_out = left_out_of(any_cluster, policies, roles)
     texts = [one for text in policies for one in policy_grid(text)] or [
-        name for name in DEFAULT_POLICIES if name not in left_out
+        name for name in default_policies(roles) if name not in left_out
     ]
     grid = [_differing(any_cluster, axes, values) for values in itertools.product(*(a.values for a in axes))]
     grid = list(dict.fromkeys(grid))
-    if len(texts) * len(grid) * len(clusters) > MOST_CANDIDATES:
+    assigned = {
+        (settings, n): others_than_today(variant_of(cluster, settings), roles) if roles else []
+        for settings in grid
+        for n, cluster in clusters.items()
+    }
+    if roles and not any(assigned.values()):
         raise UsageError(
-            f"{len(texts)} policies x {len(grid)} settings x {len(clusters)} sizes",
-            place="--policies, --vary, --engines",
+            f"{roles} is nothing that {' or '.join(map(str, clusters))} engines can be beside what they are",
+            place="--roles",
+        )
+    n_clusters = sum(1 + len(found) for found in assigned.values())
+    if len(texts) * n_clusters > MOST_CANDIDATES:
+        raise UsageError(
+            f"{len(texts)} policies x {n_clusters} settings, sizes and roles",
+            place="--policies, --vary, --engines, --roles",
             expected=f"at most {MOST_CANDIDATES} candidates",
             hint="try fewer values first, then more around the best",
         )
@@ -72,13 +89,24 @@ def candidates_of(
         wanted.append((None, ()))
     candidates = []
     for text, settings in wanted:
-        for cluster in clusters.values():
-            variant = _with_all(cluster, settings)
-            name, chosen = (
-                _named(text, variant, "--policies") if text else (reference, _current(current, variant))
-            )
-            candidates.append(Candidate(name, chosen, settled(variant, chosen), settings))
+        for n, cluster in clusters.items():
+            others = assigned[settings, n] if text else []
+            for own in [settings, *((*settings, (ROLES, one)) for one in others)]:
+                variant = variant_of(cluster, own)
+                check_simulated(variant)
+                name, chosen = (
+                    _named(text, variant, "--policies") if text else (reference, _current(current, variant))
+                )
+                if can_run(chosen, variant):
+                    candidates.append(Candidate(name, chosen, settled(variant, chosen), own))
     return candidates, reference, reference_only
+
+
+def can_run(policy: Policy, cluster: Cluster) -> bool:
+    """One that names one engine is asked for both sides: prefill and decode pools have to be there, and no
+    other."""
+    roles = {pool.role for pool in cluster.pools}
+    return policy.places or roles in ({"both"}, {"prefill", "decode"})
 
 
 def _differing(cluster: Cluster, axes: Sequence[Axis], values: Sequence[Any]) -> Settings:
@@ -87,23 +115,26 @@ def _differing(cluster: Cluster, axes: Sequence[Axis], values: Sequence[Any]) ->
     return tuple((key, value) for key, value in pairs if setting_of(cluster, key) != value)
 
 
-def _with_all(cluster: Cluster, settings: Settings) -> Cluster:
-    for key, value in in_order(settings):
-        cluster = with_setting(cluster, key, value)
-    check_capacities(cluster.kv_tiers, "--vary kv_tier")
-    check_simulated(cluster)
-    return cluster
-
-
 def _current(current: str | None, cluster: Cluster) -> Policy:
     return current_policy(current or REFERENCE, cluster)[1]
 
 
-def left_out_of(cluster: Cluster, policies: Sequence[str]) -> list[str]:
-    """Default policies that would take single coefficients of a profile that does not know them singly."""
-    if policies or not any(pool.profile.predictive_only for pool in cluster.pools):
-        return []
-    return [name for name in DEFAULT_POLICIES if load_policy(name).takes_single_coefficients]
+def default_policies(roles: str | None) -> tuple[str, ...]:
+    return (*DEFAULT_POLICIES, *PLACING_POLICIES) if roles else DEFAULT_POLICIES
+
+
+def left_out_of(cluster: Cluster, policies: Sequence[str], roles: str | None = None) -> dict[str, str]:
+    """Default policies that the cluster cannot be asked about, and why."""
+    if policies:
+        return {}
+    found = {}
+    for name in default_policies(roles):
+        policy = load_policy(name)
+        if policy.takes_single_coefficients and any(pool.profile.predictive_only for pool in cluster.pools):
+            found[name] = "takes coefficients of the profile, which are not known singly"
+        elif policy.needs_one_gateway and cluster.router.gateways > 1:
+            found[name] = f"keeps books of all sessions, and there are {cluster.router.gateways} gateways"
+    return found
 
 
 def _named(text: str, cluster: Cluster, place: str) -> tuple[str, Policy]:

@@ -27,6 +27,7 @@ from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.pairs import INDIFFERENCE
 from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.reach import check_reachable
+from agentctl.recommend.roles import check_linked, unlinked
 from agentctl.recommend.runs import RUNS_FILE, Runs
 from agentctl.recommend.scenario import Scenario, covariance_of
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Found, Ladder
@@ -36,6 +37,7 @@ from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, chec
 from agentctl.recommend.world import World
 from agentctl.result import Progress, RunResult
 from agentctl.sim.driver import simulate
+from agentctl.sim.pair_state import has_roles
 from agentctl.simulate import assumptions, cluster_facts, current_policy, trace_facts
 from agentctl.slo import Slo, parse_slos
 from agentctl.trace import Trace
@@ -57,6 +59,7 @@ def recommend(
     policies: Sequence[str] = (),
     engines: Sequence[int] = (),
     vary_settings: Sequence[Axis] = (),
+    roles: str | None = None,
     wanted_hit: float | None = None,
     slos: Sequence[str] = (),
     current: str | None = None,
@@ -77,6 +80,8 @@ def recommend(
     policies          names, each perhaps with a grid of parameters (grid.policy_grid); default: one of a kind
     engines           numbers of engines to try; default: the cluster's
     vary_settings     other keys of the cluster file and their values (grid.axis)
+    roles             assignments of prefill and decode to the engines, beside today's: `all`, or a list
+                      (roles.others_than_today); the cluster's network links them
     wanted_hit        share of prompt tokens that the least KV tier is looked for with (agentctl.tier_picture)
     slos              SLO expressions; none: the default SLO, printed
     current           `POLICY` or `POLICY:key=value,...`; default: round-robin, said not to be the user's
@@ -92,10 +97,14 @@ def recommend(
     InputError, ConfigError, UsageError.
     """
     wanted = objectives_in(objective)
-    base = base_cluster(profile, cluster)
+    given = base_cluster(profile, cluster)
+    if roles is not None:
+        check_linked(given)
+    base = given if roles is None else unlinked(given)
     check_simulated(base)
     sizes = sorted(set(engines)) or [base.n_engines]
-    clusters = {n: base.with_engines(n) if n != base.n_engines else base for n in sizes}
+    sized = {n: given.with_engines(n) if n != base.n_engines else given for n in sizes}
+    clusters = {n: unlinked(one) for n, one in sized.items()}
     objectives = parse_slos(slos)
     check_model(trace, base)
     for pool in base.pools:
@@ -106,10 +115,10 @@ def recommend(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
         )
     check_reachable(objectives, workload, clusters.values())
-    candidates, reference, reference_only = candidates_of(clusters, policies, current, vary_settings)
+    candidates, reference, reference_only = candidates_of(sized, policies, current, vary_settings, roles)
     asked = asked_for(router)
     check_trace_fits(asked, next(iter(clusters.values())), candidates[0].policy, workload)
-    deployed = deployable(candidates, asked, clusters, reference if reference_only else None)
+    deployed = deployable(candidates, asked, sized, reference if reference_only else None)
     candidates = deployed.candidates
     recorded = not workload.starts_synthesised
     ladder = RECORDED if recorded else SYNTHESISED
@@ -139,11 +148,9 @@ def recommend(
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
     method = (words.replicates(decision.n_replicates, replicates is None), *_method(recorded, varied))
-    left_out = left_out_of(base, policies)
-    if left_out:
-        method += (
-            f"{', '.join(left_out)} left out: takes coefficients of the profile, which are not known singly",
-        )
+    method += tuple(f"{name} left out: {why}" for name, why in left_out_of(base, policies, roles).items())
+    if any({"both"} < {pool.role for pool in one.cluster.pools} for one in candidates):
+        method += ("policies that name one engine are not tried where only some pools are both",)
     told = describe.Told(
         decision=decision,
         checks=checks,
@@ -265,7 +272,7 @@ def _back_test(
 def _compile_all(candidates: list[Candidate], on: Workload) -> None:
     """One session with every policy, so that the simulator is compiled once and not in every worker."""
     first = take_sessions(on, np.array([0]), on.session_starts()[:1])
-    for candidate in {candidate.policy.name: candidate for candidate in candidates}.values():
+    for candidate in {(one.policy.name, has_roles(one.cluster)): one for one in candidates}.values():
         simulate(first, candidate.cluster, candidate.policy)
 
 

@@ -15,7 +15,8 @@ from agentctl.emit.base import Deployment, Target, check_limits, find_target, lo
 from agentctl.policies._settings import settled
 from agentctl.policies.base import Policy
 from agentctl.recommend.search import Candidate
-from agentctl.recommend.variants import with_setting
+from agentctl.recommend.variants import variant_of
+from agentctl.sim.pair_state import has_roles
 from agentctl.workload import Workload
 
 
@@ -66,10 +67,10 @@ def deployable(
     for candidate in candidates:
         if candidate.name == reference and not candidate.settings:
             continue
-        variant = clusters[candidate.engines]
-        for key, value in candidate.settings:
-            variant = with_setting(variant, key, value)
-        theirs = asked.target.counterpart(candidate.policy, variant, asked.version)
+        variant = variant_of(clusters[candidate.engines], candidate.settings)
+        theirs = None
+        if not has_roles(variant):  # no target is told who computes prompts
+            theirs = asked.target.counterpart(candidate.policy, variant, asked.version)
         same = candidate if theirs is candidate.policy else None
         if theirs is not None and same is None:
             same = _added(candidate, theirs, settled(variant, theirs), found)

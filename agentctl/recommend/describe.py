@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from agentctl import inside
 from agentctl.analyzers.words import count
+from agentctl.cluster import Pool
 from agentctl.present import Section, Table, Unit, Value
 from agentctl.recommend import words
 from agentctl.recommend.bands import Band
@@ -18,6 +19,7 @@ from agentctl.recommend.search import Candidate, Ladder, Measured
 from agentctl.recommend.sections.capacity import capacity
 from agentctl.recommend.sections.names import Names, shown
 from agentctl.recommend.sections.pareto import pareto
+from agentctl.recommend.sections.phases import phases
 from agentctl.recommend.sections.varied import varied
 from agentctl.recommend.sensitivity import Sensitivity
 from agentctl.recommend.validity import Check
@@ -154,7 +156,9 @@ def sections(told: Told) -> tuple[Section, ...]:
         *changed,
         _validity(told),
     )
-    return _verdict(told), _why(told), *(replace(one, is_detail=True) for one in details), _assumed(told)
+    roles = phases(decision, told.rate_per_min)
+    details = tuple(replace(one, is_detail=True) for one in details)
+    return _verdict(told), *roles, _why(told), *details, _assumed(told)
 
 
 def _tier_point(row: Row) -> TierPoint:
@@ -174,6 +178,7 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
         **_key(row),
         "params": plain(candidate.policy.params),
         "gpus": candidate.n_gpus,
+        "pools": [_pool(pool) for pool in candidate.cluster.pools],
         "price_per_hour": candidate.price_per_hour,
         "signals": list(candidate.policy.sees),
         "peak": None
@@ -199,6 +204,11 @@ def _candidate(row: Row, told: Told) -> dict[str, Any]:
             for rung, measured in sorted(found.at.items())
         ],
     }
+
+
+def _pool(pool: Pool) -> dict[str, Any]:
+    """Who does which phase."""
+    return {"name": pool.name, "role": pool.role, "engines": pool.engines, "gpu": pool.profile.gpu}
 
 
 def _difference(row: Row) -> dict[str, Any] | None:

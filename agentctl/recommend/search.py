@@ -22,6 +22,7 @@ from agentctl.metrics import (
     ttft_s,
 )
 from agentctl.policies.base import Policy
+from agentctl.recommend.roles import ROLES
 from agentctl.recommend.statistics import Peak, peak_load
 from agentctl.slo import Slo, requests_within_all, score_all
 
@@ -59,7 +60,7 @@ class Candidate:
     @property
     def label(self) -> str:
         """The settings in words; empty for those of today."""
-        return ", ".join(f"{key} {value}" for key, value in self.settings)
+        return ", ".join(str(value) if key == ROLES else f"{key} {value}" for key, value in self.settings)
 
     @property
     def title(self) -> str:

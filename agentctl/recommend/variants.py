@@ -19,6 +19,7 @@ from agentctl.cluster import (
 )
 from agentctl.errors import ConfigError, UsageError
 from agentctl.recommend.grid import Axis
+from agentctl.recommend.roles import ROLES, unlinked, with_roles
 from agentctl.toml import build, check_keys, field_names
 from agentctl.validate.back_test import LIMITS
 
@@ -28,7 +29,7 @@ ELSEWHERE = {
     "policy": "--policies A,B varies it",
     "params": "--policies POLICY:KEY=1,2 varies them",
     "scheduler": "another engine has other limits: write a cluster file for it",
-    "role": "pools of roles are not varied yet",
+    "role": "`agentctl recommend --roles all` tries who computes prompts and who decodes",
     "name": "a name changes nothing",
 }
 TABLES: Mapping[str, type] = {"pool": Pool, "kv_tier": KvTier, "router": Router, "network": Network}
@@ -74,17 +75,24 @@ def variants_of(cluster: Cluster, axes: Sequence[Axis]) -> list[tuple[dict[str, 
     found = []
     for values in itertools.product(*(axis.values for axis in axes)):
         settings = dict(zip((axis.key for axis in axes), values, strict=True))
-        variant = cluster
-        for key, value in in_order(settings.items()):
-            variant = with_setting(variant, key, value)
-        check_capacities(variant.kv_tiers, "--vary kv_tier")
-        found.append((settings, variant))
+        found.append((settings, with_settings(cluster, settings.items())))
     return found
 
 
-def in_order(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """A tier's capacity is set last: at 0 there is nothing left to set."""
-    return sorted(settings, key=lambda one: one[0].endswith("capacity_tokens"))
+def with_settings(cluster: Cluster, settings: Iterable[tuple[str, Any]]) -> Cluster:
+    """`cluster` with all of these. A tier's capacity is set last: at 0 there is nothing left to set."""
+    for key, value in sorted(settings, key=lambda one: one[0].endswith("capacity_tokens")):
+        cluster = with_setting(cluster, key, value)
+    check_capacities(cluster.kv_tiers, "--vary kv_tier")
+    return cluster
+
+
+def variant_of(cluster: Cluster, settings: Iterable[tuple[str, Any]]) -> Cluster:
+    """What a candidate with these settings is simulated on: roles are given to pools that have the rest."""
+    own = dict(settings)
+    roles = own.pop(ROLES, None)
+    variant = with_settings(cluster, own.items())
+    return unlinked(variant) if roles is None else with_roles(variant, roles)
 
 
 def setting_of(cluster: Cluster, key: str) -> Any:
