@@ -9,15 +9,20 @@ import typer
 from agentctl.cli.options import (
     ClusterFile,
     Force,
+    LabelFiles,
+    Lambda,
+    Outputs,
     ProfileName,
     ReachHit,
     Replay,
     Run,
     Seed,
     Slo,
+    Tau,
     Trace,
     Vary,
     check_reach,
+    models_asked,
     whole_numbers,
 )
 
@@ -53,8 +58,8 @@ def recommend(
         str,
         typer.Option(
             metavar="O,...",
-            help="What is best: peak-load, peak-tps, goodput, gpus, ttfet, cost, tokens-per-joule or "
-            "session-energy; several: the Pareto set.",
+            help="What is best: peak-load, peak-tps, goodput, gpus, ttfet, cost, tokens-per-joule, "
+            "session-energy or on-time-utility; several: the Pareto set.",
         ),
     ] = "peak-load",
     current: Annotated[
@@ -68,6 +73,10 @@ def recommend(
             help="The router to deploy on, such as llm-d or vllm-router: only what it can do is recommended.",
         ),
     ] = None,
+    labels: LabelFiles = [],  # noqa: B006
+    lam: Lambda = 5e-4,
+    tau: Tau = "paper",
+    outputs: Outputs = "predicted",
     replay: Replay = None,
     replicates: Annotated[
         int | None,
@@ -105,6 +114,7 @@ def recommend(
     sizes = whole_numbers(engines, "--engines") if engines else ()
     check_reach(reach_hit, vary)
     axes = [axis(text) for text in vary]
+    models = models_asked(labels, lam, tau, outputs, seed)
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, kept_runs(output) as runs, ctx.obj.progress() as progress:
         if runs.resumed:
@@ -122,6 +132,7 @@ def recommend(
             current=current,
             router=router,
             objective=objective,
+            models=models,
             replay=replay,
             replicates=replicates,
             sensitivity=sensitivity,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,22 +53,6 @@ class Draws(NamedTuple):
     busy_j: float  # above that, in their steps
 
 
-class Served(Protocol):
-    """What a fleet of models made of every request (agentctl.sim.fleet_outcome has it); NaN: rejected, or
-    nobody has judged it."""
-
-    @property
-    def score(self) -> Floats: ...
-    @property
-    def cost(self) -> Floats: ...  # millionths of a dollar
-    @property
-    def utility(self) -> Floats: ...
-    @property
-    def tau_s(self) -> Floats: ...  # limit of the time to the first token
-    @property
-    def believed_ttft_s(self) -> Floats: ...  # NaN: nobody was asked
-
-
 class Run(NamedTuple):
     """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.
 
@@ -81,7 +65,11 @@ class Run(NamedTuple):
 
     Four cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier request of the
     same session had, `copies` is on how many engines a block of content was, on average, `isolated` is what
-    sessions take alone. `served` is of a fleet of models alone.
+    sessions take alone.
+
+    Where pools serve different models, NaN of a request that was rejected: score as judged (NaN: nobody has),
+    cost in millionths of a dollar, utility, the limit of the time to the first token, and what the router
+    believed of that time (NaN: it asked nobody).
     """
 
     n_engines: int
@@ -108,7 +96,11 @@ class Run(NamedTuple):
     isolated: Isolated | None = None
     energy_j: Floats | None = None
     draws: Draws | None = None
-    served: Served | None = None
+    score: Floats | None = None
+    cost: Floats | None = None
+    utility: Floats | None = None
+    tau_s: Floats | None = None
+    believed_ttft_s: Floats | None = None
 
 
 class Unknown(NamedTuple):

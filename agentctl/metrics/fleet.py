@@ -12,36 +12,36 @@ ONE_MODEL = Unknown("only one model is known: --labels says how well others woul
 @metric("ratio", "higher", "request")
 def score(run: Run) -> Floats | Unknown:
     """Judged answer of the model that served the request, 0 to 1."""
-    return ONE_MODEL if run.served is None else run.served.score
+    return ONE_MODEL if run.score is None else run.score
 
 
 @metric("microdollar", "lower", "request")
 def cost_microdollars(run: Run) -> Floats | Unknown:
     """Millionths of a dollar: prompt and output tokens times the prices of the pool that served it."""
-    return ONE_MODEL if run.served is None else run.served.cost
+    return ONE_MODEL if run.cost is None else run.cost
 
 
 @metric("ratio", "higher", "request")
 def utility(run: Run) -> Floats | Unknown:
     """Score less lam times the cost in millionths of a dollar."""
-    return ONE_MODEL if run.served is None else run.served.utility
+    return ONE_MODEL if run.utility is None else run.utility
 
 
 @metric("ratio", "higher", "run")
 def on_time_utility(run: Run) -> float | Unknown | None:
     """Mean over requests of the utility where the first token came within tau, and of 0 where it did not or
     nobody could serve the request. Requests that nobody has judged are left out."""
-    if run.served is None:
+    if run.utility is None:
         return ONE_MODEL
-    known = ~run.done | ~np.isnan(run.served.utility)
-    gained = np.where(on_time(run), run.served.utility, 0.0)[known]
+    known = ~run.done | ~np.isnan(run.utility)
+    gained = np.where(on_time(run), run.utility, 0.0)[known]
     return float(gained.mean()) if gained.size else None
 
 
 @metric("ratio", "higher", "run")
 def on_time_ratio(run: Run) -> float | Unknown | None:
     """Share of requests whose first token came within tau."""
-    if run.served is None:
+    if run.tau_s is None:
         return ONE_MODEL
     return float(on_time(run).mean()) if run.done.size else None
 
@@ -60,17 +60,17 @@ def false_infeasible_ratio(run: Run) -> float | Unknown | None:
 
 def on_time(run: Run) -> np.ndarray:
     """Whether the first token came within the request's limit."""
-    assert run.served is not None
+    assert run.tau_s is not None
     took = np.where(run.done, run.first_token_s - run.arrival_s, np.inf)
-    return took <= run.served.tau_s
+    return took <= run.tau_s
 
 
 def _wrongly(run: Run, *, believed: bool) -> float | Unknown | None:
-    if run.served is None:
+    ttft = run.believed_ttft_s
+    if ttft is None or run.tau_s is None:
         return ONE_MODEL
-    ttft = run.served.believed_ttft_s
     asked = run.done & ~np.isnan(ttft)
     if not asked.any():
         return Unknown("the policy asks for no estimate of the time to the first token")
-    wrong = (ttft <= run.served.tau_s) if believed else (ttft > run.served.tau_s)
+    wrong = (ttft <= run.tau_s) if believed else (ttft > run.tau_s)
     return float((wrong & (on_time(run) != believed))[asked].mean())

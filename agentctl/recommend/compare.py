@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,9 @@ from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.energy_use import power_words_beside
 from agentctl.errors import ConfigError, UsageError
+from agentctl.fleet import Asked as Models
+from agentctl.fleet import labelled
+from agentctl.fleet_use import fleet_facts, fleet_section
 from agentctl.policies.base import Policy
 from agentctl.present import Section
 from agentctl.profile import Profile
@@ -49,6 +53,13 @@ RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
 )  # an eighth to REFUSED times the log's load
 SYNTHESISED = Ladder(-3 * RUNGS_PER_DOUBLING, 5 * RUNGS_PER_DOUBLING)  # there the rate is ours to choose
+# Between models a request has a limit of its own, tau: the longest of the paper's, for nine in ten requests.
+# Large models never hold the default's 20 ms a token.
+BETWEEN_MODELS = ("ttft <= 1.12s @ 90%",)
+DEFAULT_OF_MODELS = ("hard", "soft", "latency-agnostic", "least-loaded", "round-robin")
+
+# Estimates play whole queues, which takes long far beyond what the engines can do
+OF_MODELS = Ladder(-3 * RUNGS_PER_DOUBLING, RUNGS_PER_DOUBLING)
 
 
 def recommend(
@@ -65,6 +76,7 @@ def recommend(
     current: str | None = None,
     router: str | None = None,
     objective: str | Sequence[str] = "peak-load",
+    models: Models | None = None,
     replay: str | None = None,
     replicates: int | None = None,
     sensitivity: bool = True,
@@ -87,6 +99,7 @@ def recommend(
     current           `POLICY` or `POLICY:key=value,...`; default: round-robin, said not to be the user's
     router            `TARGET` or `TARGET@VERSION`: only what it does exactly is recommended, and written down
     objective         one or several of objectives.OBJECTIVES; the first decides inside their Pareto set
+    models            pools serve different models, and labels say how well (agentctl.fleet.Asked)
     replicates        resampled workloads of the finalists; default: as many of 8, 16, 32, 60 as a budget of
                       simulated requests allows, stated
     sensitivity       run the finalists again under changed assumptions
@@ -105,11 +118,17 @@ def recommend(
     sizes = sorted(set(engines)) or [base.n_engines]
     sized = {n: given.with_engines(n) if n != base.n_engines else given for n in sizes}
     clusters = {n: unlinked(one) for n, one in sized.items()}
-    objectives = parse_slos(slos)
-    check_model(trace, base)
+    objectives = parse_slos(slos or (BETWEEN_MODELS if models else ()))
+    if models is None:
+        if any(one.name == "on-time-utility" for one in wanted):
+            raise UsageError("needs --labels", place="--objective on-time-utility", expected="--labels FILE")
+        check_model(trace, base)
     for pool in base.pools:
         covariance_of(pool.profile)
     workload = compile_workload(trace, replay=replay)
+    if models:
+        workload = labelled(workload, trace, base, models)
+        policies = policies or (",".join(DEFAULT_OF_MODELS),)
     if workload.replay == "closed-loop":
         raise UsageError(
             "a closed loop has no load to vary", place="--replay", expected="another replay mode"
@@ -121,7 +140,7 @@ def recommend(
     deployed = deployable(candidates, asked, sized, reference if reference_only else None)
     candidates = deployed.candidates
     recorded = not workload.starts_synthesised
-    ladder = RECORDED if recorded else SYNTHESISED
+    ladder = OF_MODELS if models else RECORDED if recorded else SYNTHESISED
     runs = runs or Runs()
     world = World(workload, candidates, objectives, ladder, seed, runs)
     _compile_all(candidates, workload)
@@ -137,7 +156,7 @@ def recommend(
 
     plan = Plan(replicates, wanted, reference, later, chosen)
     decision = decided(study(candidates, work, plan))
-    tested = _back_test(trace, clusters, base if cluster else None, current)
+    tested = _back_test(trace, clusters, base if cluster else None, None if models else current)
     banded = bands(finalists_of(decision), work, decision.n_replicates)
     varied = _sensitivity(decision, work, plan, workload, tested) if sensitivity else None
     finals = look_inside(decision, partial(world.simulated, observed=True), ladder, seed, progress)
@@ -172,6 +191,9 @@ def recommend(
         wanted_hit=wanted_hit,
     )
     head = {**_provenance(workload, base, seed), "exit_code": exit_code, "back_test": verdict_of(tested)}
+    if models and finals.outcome:
+        facts = fleet_facts(finals.outcome, finals.outcome.run())
+        head["models"] = facts and {**facts, **asdict(models.question)}
     made_from = {"trace": workload.trace_name, "digest": workload.trace_digest, "seed": seed}
     made = hand_over(
         Facts(
@@ -193,7 +215,10 @@ def recommend(
     files = {RUNS_FILE: runs.content(), **(made.files if made else {})}
     document = {**describe.document(told, head), "deploy": made.document if made else None}
     rows = finals.outcome.table() if finals.outcome else None
-    return RunResult(document, _with(made, describe.sections(told)), exit_code, rows, files)
+    sections = describe.sections(told)
+    if head.get("models"):
+        sections = (*sections[:2], fleet_section(head["models"]), *sections[2:])
+    return RunResult(document, _with(made, sections), exit_code, rows, files)
 
 
 def _deployed(decision: Decision, asked: Asked | None, workload: Workload) -> Deployed | None:

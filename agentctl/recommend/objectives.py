@@ -108,6 +108,10 @@ def _no_energy(candidate: Candidate) -> str | None:
     return None
 
 
+def _on_time_utility(candidate: Candidate, peak: Peak, at: At, ladder: Ladder) -> float | None:
+    return at[0].on_time_utility if 0 in at else None
+
+
 OBJECTIVES = {
     one.name: one
     for one in (
@@ -143,6 +147,11 @@ OBJECTIVES = {
         Objective(
             "session-energy", "the energy of all engines, idle power included, over the sessions that start",
             TRACE, "sessions that start", "j", "lower", _session_energy, _no_energy,
+        ),
+        Objective(
+            "on-time-utility",
+            "the mean over requests of score - lam * cost where the first token is on time, else 0",
+            TRACE, "judged requests", "ratio", "higher", _on_time_utility,
         ),
     )
 }  # fmt: skip

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import IO, Any
 
 import msgspec
+import numpy as np
 
 import agentctl
 from agentctl.files import canonical_json, lock
@@ -27,6 +28,7 @@ from agentctl.recommend.search import Candidate, Measured
 from agentctl.simulate import plain
 from agentctl.slo import Slo
 from agentctl.workload import Workload
+from agentctl.workload.fleet import BY_REQUEST
 
 RUNS_FILE = "runs.jsonl"
 CODE = ("sim", "workload", "metrics", "policies", "estimators", "recommend")  # what a run's result hangs on
@@ -128,6 +130,12 @@ def study_digest(workload: Workload, slos: Sequence[Slo], seed: int) -> str:
     arrays = hashlib.blake2b(digest_size=16)
     for values in workload.requests:  # what the replay mode and the reader's options made of the trace
         arrays.update(values.tobytes())
+    if fleet := workload.fleet:
+        told = (getattr(fleet, name) for name in (*BY_REQUEST, "prompt_price", "output_price"))
+        parts = (*told, *(fleet.means or ()), *(fleet.remaining or ()))
+        for values in parts:
+            arrays.update(np.ascontiguousarray(values).tobytes())
+        arrays.update(repr((fleet.models, fleet.lam_per_microdollar)).encode())
     known = [workload.trace_digest, workload.replay, workload.starts_synthesised, arrays.hexdigest()]
     return _digest([agentctl.__version__, _code(), *known, [slo.text for slo in slos], seed])
 

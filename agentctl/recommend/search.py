@@ -15,6 +15,7 @@ from agentctl.metrics import (
     idle_w,
     imbalance_prefill,
     in_system,
+    on_time_utility,
     session_starts_s,
     summary,
     tpot_s,
@@ -97,6 +98,7 @@ class Measured(NamedTuple):
     requests_per_s: float | None  # requests within all objectives
     watts: float | None  # of all engines: above idle what these sessions drew, and idle power
     session_j: float | None  # these watts, over the rate at which sessions start
+    on_time_utility: float | None  # between models
     in_system_third: float | None  # mean requests in the system, third quarter of the session starts
     in_system_fourth: float | None
     requests: int
@@ -122,11 +124,16 @@ def measured(run: Run, slos: tuple[Slo, ...]) -> Measured:
         requests_per_s=float(within.sum()) / window_s if window_s else None,
         watts=watts,
         session_j=watts * window_s / warm.n_sessions if watts is not None and window_s else None,
+        on_time_utility=_number(on_time_utility(warm)),
         in_system_third=in_system(run, 0.5, 0.75),
         in_system_fourth=in_system(run, 0.75, 1.0),
         requests=int(run.done.size),
         rejected=int((~run.done).sum()),
     )
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, float) else None
 
 
 def _watts(warm: Run, window_s: float | None) -> float | None:

@@ -43,6 +43,12 @@ class Served(NamedTuple):
     believed_ttft_s: F64
     audits: dict[str, F64]
 
+    def for_metrics(self) -> dict[str, F64]:
+        """Fields of agentctl.metrics.Run."""
+        return {
+            name: getattr(self, name) for name in ("score", "cost", "utility", "tau_s", "believed_ttft_s")
+        }
+
 
 def served_of(s: State, fleet: Fleet, done: NDArray[np.bool_]) -> Served:
     """Read from the state of a cluster in which everything has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -141,6 +141,7 @@ class Outcome:
     def run(self) -> Run:
         """What the metrics read."""
         requests = self.workload.requests
+        of_models: dict[str, Any] = self.served.for_metrics() if self.served else {}
         return Run(
             n_engines=self.n_engines,
             n_sessions=len(self.workload.session_ids),
@@ -165,7 +166,7 @@ class Outcome:
             transfer_s=self.transfer_s,
             energy_j=self.energy_j,
             draws=self._draws(),
-            served=self.served,
+            **of_models,
         )
 
     def _draws(self) -> Draws | None:
