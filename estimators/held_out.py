@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from agentctl.errors import InputError
 
 FEWEST_FOLDS = 3  # one to predict, one to correct by, one to learn from
-Predictor = Callable[[np.ndarray], np.ndarray]  # rows -> predictions [rows, columns]
+Predictor = Callable[[np.ndarray], np.ndarray]  # rows -> predictions of them
 Fit = Callable[[np.ndarray], Predictor]  # rows to learn from -> what predicts others
 
 
@@ -86,10 +86,14 @@ def held_out(fit: Fit, fold: np.ndarray, known: np.ndarray, folds: int, *, neste
 
 
 def boosted(
-    loss: str, seed: int, categorical: list[int], quantile: float | None = None
-) -> HistGradientBoostingRegressor:
-    """Few small trees: labels are mostly noise. No early stopping: it would set rows aside at random."""
-    return HistGradientBoostingRegressor(
+    x: np.ndarray, y: np.ndarray, loss: str, seed: int, categorical: list[int], quantile: float | None = None
+) -> Predictor:
+    """Trees fitted to y of x: a function of other rows of features, f64[rows].
+
+    Few small trees: labels are mostly noise. No early stopping: it would set rows aside at random.
+    """
+    told = np.flatnonzero(np.isfinite(x).any(axis=0))  # a column of which nothing is known splits nothing
+    model = HistGradientBoostingRegressor(
         loss=loss,
         quantile=quantile,
         max_iter=60,
@@ -98,9 +102,11 @@ def boosted(
         min_samples_leaf=30,
         l2_regularization=1.0,
         early_stopping=False,
-        categorical_features=categorical or None,
+        categorical_features=np.isin(told, categorical),
         random_state=seed,
     )
+    model.fit(x[:, told], y)
+    return lambda others: model.predict(others[:, told])
 
 
 @contextmanager

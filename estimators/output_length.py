@@ -101,13 +101,13 @@ def _mean(pairs: Pairs, y: np.ndarray, seed: int) -> Fit:
     x = pairs.matrix()
 
     def fit(rows: np.ndarray) -> Predictor:
-        model = boosted("gamma", seed, pairs.categorical).fit(x[rows], y[rows])
+        guess = boosted(x[rows], y[rows], "gamma", seed, pairs.categorical)
         told, was = (
             np.bincount(pairs.model[rows], weights=tokens, minlength=int(pairs.model.max()) + 1)
-            for tokens in (model.predict(x[rows]), y[rows])
+            for tokens in (guess(x[rows]), y[rows])
         )
         balance = np.divide(was, told, out=np.ones(told.size), where=told > 0)
-        return lambda others: (model.predict(x[others]) * balance[pairs.model[others]])[:, None]
+        return lambda others: (guess(x[others]) * balance[pairs.model[others]])[:, None]
 
     return fit
 
@@ -116,8 +116,8 @@ def _quantile(pairs: Pairs, y: np.ndarray, q: float, seed: int) -> Fit:
     x = pairs.matrix()
 
     def fit(rows: np.ndarray) -> Predictor:
-        model = boosted("quantile", seed, pairs.categorical, q).fit(x[rows], y[rows])
-        return lambda others: model.predict(x[others])[:, None]
+        guess = boosted(x[rows], y[rows], "quantile", seed, pairs.categorical, q)
+        return lambda others: guess(x[others])[:, None]
 
     return fit
 

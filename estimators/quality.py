@@ -107,12 +107,11 @@ def _learner(pairs: Pairs, score: np.ndarray, n_models: int, seed: int) -> Any:
         n = np.bincount(group[rows], minlength=n_groups)
         total = np.bincount(group[rows], weights=score[rows], minlength=n_groups)
         mean = np.divide(total, n, out=np.full(n_groups, np.nan), where=n > 0)
-        model = boosted("squared_error", seed, pairs.categorical)
-        model.fit(x[rows], score[rows] - mean[group[rows]])
+        move = boosted(x[rows], score[rows] - mean[group[rows]], "squared_error", seed, pairs.categorical)
 
         def predict(others: np.ndarray) -> np.ndarray:
             base = mean[group[others]]
-            return np.column_stack((base, base + model.predict(x[others])))
+            return np.column_stack((base, base + move(x[others])))
 
         return predict
 

@@ -68,6 +68,8 @@ LAYERS = (
         "calibrate_prior",
         "calibrate_lps",
         "calibrate_lps_log",
+        "calibrate_labels",
+        "calibrate_labels_sections",
         "validate",
         "validate_endpoint",
         "validate_endpoint_pace",
