@@ -20,7 +20,7 @@ from agentctl.result import Progress, RunResult
 from agentctl.simulate import look_at_policy, policy_of
 from agentctl.slo import parse_slos
 from agentctl.tier_picture import TierPoint, tier_picture, tiers_of
-from agentctl.workload import compile_workload
+from agentctl.workload import Process, compile_arriving
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
 SCHEMA = "agentctl/simulate-policies/1"
 MOST_DRAWN = 8  # more are told apart by nobody
-SHARED = ("agentctl_version", "trace", "cluster", "replay", "concurrency", "seed", "requests", "counts")
+SHARED = (
+    "agentctl_version",
+    "trace",
+    "cluster",
+    "replay",
+    "arrivals",
+    "concurrency",
+    "seed",
+    "requests",
+    "counts",
+)
 
 
 def run_side_by_side(
@@ -40,6 +50,7 @@ def run_side_by_side(
     wanted_hit: float | None = None,
     replay: str | None = None,
     concurrency: int | None = None,
+    arrivals: Process | None = None,
     seed: int = 0,
     slos: Sequence[str] = (),
     models: Asked | None = None,
@@ -60,7 +71,7 @@ def run_side_by_side(
     for policy, what in zip(chosen, asked, strict=True):
         if asked.count(what) > 1:
             raise UsageError(f"{policy.name} is asked for twice", place="--policy")
-    workload = compile_workload(trace, replay=replay)
+    workload = compile_arriving(trace, replay, arrivals, seed)
     if models:
         workload = labelled(workload, trace, variants[0][1], models)
     results, looks = [], []
@@ -88,6 +99,7 @@ def run_side_by_side(
     }
     engines = count(variants[0][1].n_engines, "engine")
     tried = f", with {len(variants)} settings" if len(variants) > 1 else ""
+    tried += f", {workload.arriving.words()}" if workload.arriving else ""
     sentence = (
         f"{count(len(chosen), 'policy', 'policies')} on {engines}{tried}, one run each: small differences "
         "may be luck; `agentctl recommend` pairs repeated runs and gives intervals."

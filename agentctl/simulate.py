@@ -39,7 +39,7 @@ from agentctl.sim.pair_state import has_roles
 from agentctl.simulate_sections import balance, course, latency
 from agentctl.slo import Slo, parse_slos, requests_within_all
 from agentctl.tier_use import tier_facts, tier_section, tier_words
-from agentctl.workload import Workload, compile_workload
+from agentctl.workload import Process, Workload, compile_arriving
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
@@ -62,6 +62,7 @@ def run_simulation(
     params: Mapping[str, Any] | None = None,
     replay: str | None = None,
     concurrency: int | None = None,
+    arrivals: Process | None = None,
     seed: int = 0,
     slos: Sequence[str] = (),
     explain: Sequence[str] = (),
@@ -75,6 +76,7 @@ def run_simulation(
     policy       name; default: the cluster's router, with its parameters. `params` override them
     replay       timestamps | causal | thinktime | closed-loop; default thinktime where gaps are known
     concurrency  sessions in flight, for closed-loop
+    arrivals     what makes the starts of sessions, or of requests by themselves; None: as logged
     slos         SLO expressions (agentctl.slo); none: the default SLO, printed
     explain      ids of requests whose placing is shown, with what each other engine would have given them
     regret       requests drawn to compare their engine with the best one; each costs a copy of the cluster
@@ -87,7 +89,7 @@ def run_simulation(
     """
     objectives = parse_slos(slos)
     chosen = policy_of(cluster, policy, params)
-    workload = compile_workload(trace, replay=replay)
+    workload = compile_arriving(trace, replay, arrivals, seed)
     if models:
         workload = labelled(workload, trace, cluster, models)
     return simulate_policy(
@@ -154,6 +156,7 @@ def look_at_policy(
         "tie": chosen.tie,
         "router": router,
         "replay": workload.replay,
+        "arrivals": workload.arriving.facts() if workload.arriving else None,
         "concurrency": concurrency,
         "seed": seed,
         "requests": workload.n_requests,
@@ -178,7 +181,7 @@ def look_at_policy(
     }
     look = Look(chosen.name, run, run, sources(run), why["hot_spots"], why["regret"])
     sections = (
-        _verdict(document),
+        _verdict(document, workload),
         *(explain_section(one, place) for place, one in enumerate(why["explain"], start=1)),
         *([regret_section(why["regret"])] if why["regret"] else []),
         *([fleet_section(document["models"])] if document["models"] else []),
@@ -267,13 +270,7 @@ def plain(values: Mapping[str, float]) -> dict[str, float | None]:
 
 def assumptions(workload: Workload, cluster: Cluster, router: str) -> tuple[str, ...]:
     """What every simulated number rests on, in words; `router` says what it knows."""
-    modes = {
-        "timestamps": "every request arrives when the log says",
-        "causal": "a turn arrives when the log says, but not before its predecessor has ended",
-        "thinktime": "a turn arrives its logged gap after its predecessor has ended",
-        "closed-loop": "a fixed number of sessions is in flight, gaps as logged",
-    }
-    said = [f"replay {workload.replay}: {modes[workload.replay]}"]
+    said = arrival_words(workload)
     for key, n in sorted(workload.counts.items()):
         said.append(f"{COUNTED.get(key, key.replace('_', ' '))}: {n:,}")
     for pool in cluster.pools:
@@ -299,6 +296,26 @@ def assumptions(workload: Workload, cluster: Cluster, router: str) -> tuple[str,
     ]
     said.append("engines start empty; asynchronous scheduling is not simulated")
     return tuple(said)
+
+
+def arrival_words(workload: Workload) -> list[str]:
+    """How requests come to arrive."""
+    process, mode = workload.arriving, workload.replay
+    modes = {
+        "timestamps": "every request arrives when the log says",
+        "causal": "a turn arrives when the log says, but not before its predecessor has ended",
+        "thinktime": "a turn arrives its logged gap after its predecessor has ended",
+        "closed-loop": "a fixed number of sessions is in flight, gaps as logged",
+    }
+    if process is None:
+        return [f"replay {mode}: {modes[mode]}"]
+    said = [f"{process.words()}; when the log's {process.of} started is not used"]
+    if process.of == "requests":
+        return [*said, "every request is a session of its own: it waits for no other"]
+    if mode != "thinktime":
+        modes |= {"timestamps": "a turn arrives as long after its session's start as the log says"}
+        modes |= {"causal": f"{modes['timestamps']}, but not before its predecessor has ended"}
+    return [*said, f"replay {mode}: {modes[mode]}"]
 
 
 def _within(run: Run, slos: tuple[Slo, ...]) -> dict[str, Any]:
@@ -351,11 +368,12 @@ def _sample_facts(samples: Samples | None) -> dict[str, Any] | None:
     return {"count": samples.time_s.size, "first_s": float(samples.time_s[0]), "width_s": width}
 
 
-def _verdict(document: dict[str, Any]) -> Section:
+def _verdict(document: dict[str, Any], workload: Workload) -> Section:
     metrics = document["metrics"]
     engines = count(document["cluster"]["engines"], "engine")
     ttft, share = metrics["ttft_s"], metrics["within_slo"]["value"]
-    sentence = f"{document['policy']} on {engines}: "
+    arrivals = f", {workload.arriving.words()}" if workload.arriving else ""
+    sentence = f"{document['policy']} on {engines}{arrivals}: "
     if ttft["n"]:
         sentence += f"TTFT p50 {seconds(ttft['p50'])}, p95 {seconds(ttft['p95'])}; "
         sentence += f"{percent(share)} of {count(document['requests'], 'request')} within all objectives"

@@ -69,6 +69,17 @@ class Mmpp2:
         """Mean arrivals per second."""
         return (1 - self.high_share) * self.low_rate + self.high_share * self.high_rate
 
+    def dispersion(self, window_s: float = np.inf) -> float:
+        """Variance over mean of the arrivals in windows of this length, in stationarity (1: Poisson).
+
+        The rate's covariance is s^2 exp(-t/c) with s^2 = p (1 - p) (high - low)^2, p the high share and c the
+        correlation time: 1 + 2 s^2 c/rate (1 - c/t (1 - exp(-t/c))) in windows of t.
+        """
+        c = 1 / (self.to_high + self.to_low)
+        variance = self.high_share * (1 - self.high_share) * (self.high_rate - self.low_rate) ** 2
+        settled = 1 - c / window_s * -np.expm1(-window_s / c) if window_s < np.inf else 1.0
+        return float(1 + 2 * variance * c / self.rate * settled)
+
     @property
     def rates(self) -> np.ndarray:
         return np.array([self.low_rate, self.high_rate])

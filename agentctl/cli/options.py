@@ -89,6 +89,27 @@ Replay = Annotated[
         metavar="MODE", help="timestamps, causal, thinktime or closed-loop; default: thinktime if known."
     ),
 ]
+Arrivals = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PROCESS",
+        help="Make the starts instead of taking the log's: poisson, deterministic or "
+        "mmpp[:ratio=4,high_share=0.2,correlation_s=2]; also order=shuffled.",
+    ),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R", help="With --arrivals: mean rate, such as 6/s or 360/min; default: the trace's."
+    ),
+]
+ArrivalsOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="With --arrivals: what starts, sessions (turns follow by --replay) or requests, each by itself.",
+    ),
+]
 
 
 def check_reach(reach_hit: float | None, vary: list[str]) -> None:

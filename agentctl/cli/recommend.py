@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 
 from agentctl.cli.options import (
+    Arrivals,
+    ArrivalsOf,
     ClusterFile,
     Force,
     LabelFiles,
     Lambda,
     Outputs,
     ProfileName,
+    Rate,
     ReachHit,
     Replay,
     Run,
@@ -78,6 +81,9 @@ def recommend(
     tau: Tau = "paper",
     outputs: Outputs = "predicted",
     replay: Replay = None,
+    arrivals: Arrivals = None,
+    rate: Rate = None,
+    arrivals_of: ArrivalsOf = None,
     replicates: Annotated[
         int | None,
         typer.Option(
@@ -109,10 +115,12 @@ def recommend(
     from agentctl.recommend.grid import axis
     from agentctl.recommend.runs import kept_runs
     from agentctl.result import RESULT_FILE
+    from agentctl.workload import parse_process
 
     check_free(output, force, mark=RESULT_FILE)
     sizes = whole_numbers(engines, "--engines") if engines else ()
     check_reach(reach_hit, vary)
+    process = parse_process(arrivals, rate, arrivals_of)
     axes = [axis(text) for text in vary]
     models = models_asked(labels, lam, tau, outputs, seed)
     announce_compilation(ctx.obj)
@@ -134,6 +142,7 @@ def recommend(
             objective=objective,
             models=models,
             replay=replay,
+            arrivals=process,
             replicates=replicates,
             sensitivity=sensitivity,
             seed=seed,

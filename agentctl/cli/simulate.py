@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 
 from agentctl.cli.options import (
+    Arrivals,
+    ArrivalsOf,
     ClusterFile,
     Force,
     LabelFiles,
     Lambda,
     Outputs,
     ProfileName,
+    Rate,
     ReachHit,
     Replay,
     Run,
@@ -50,6 +53,9 @@ def simulate(
     concurrency: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Sessions in flight, for --replay closed-loop.")
     ] = None,
+    arrivals: Arrivals = None,
+    rate: Rate = None,
+    arrivals_of: ArrivalsOf = None,
     slo: Slo = [],  # noqa: B006  (typer copies it)
     explain: Annotated[
         list[str],
@@ -93,18 +99,23 @@ def simulate(
     from agentctl.result import RESULT_FILE
     from agentctl.side_by_side import run_side_by_side
     from agentctl.simulate import run_simulation
+    from agentctl.workload import parse_process
 
     if (len(policy) > 1 or vary) and (explain or regret or isolated):
         place = "--explain, --regret, --isolated"
         raise UsageError("several runs", place=place, expected="one --policy, no --vary")
     check_reach(reach_hit, vary)
+    process = parse_process(arrivals, rate, arrivals_of)
     check_free(output, force, mark=RESULT_FILE)
     models = models_asked(labels, lam, tau, outputs, seed, audit)
     chosen = [policy_and_params(text) for text in policy] or [(None, {})]
     simulated = the_cluster(cluster, profile, engines)
     announce_compilation(ctx.obj)
     with open_input(trace, ctx.obj) as opened, ctx.obj.progress() as progress:
-        how = {"replay": replay, "concurrency": concurrency, "seed": seed, "slos": slo, "progress": progress}
+        how = {
+            "replay": replay, "concurrency": concurrency, "arrivals": process, "seed": seed, "slos": slo,
+            "progress": progress,
+        }  # fmt: skip
         how["models"] = models
         if len(chosen) > 1 or vary:
             variants = variants_of(simulated, [axis(text) for text in vary])

@@ -47,7 +47,7 @@ from agentctl.slo import Slo, parse_slos
 from agentctl.trace import Trace
 from agentctl.validate.back_test import BackTest, back_test, wrong_model
 from agentctl.validate.run import verdict_of
-from agentctl.workload import Workload, compile_workload, take_sessions
+from agentctl.workload import Process, Workload, compile_arriving, take_sessions
 
 RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
@@ -78,6 +78,7 @@ def recommend(
     objective: str | Sequence[str] = "peak-load",
     models: Models | None = None,
     replay: str | None = None,
+    arrivals: Process | None = None,
     replicates: int | None = None,
     sensitivity: bool = True,
     seed: int = 0,
@@ -100,6 +101,8 @@ def recommend(
     router            `TARGET` or `TARGET@VERSION`: only what it does exactly is recommended, and written down
     objective         one or several of objectives.OBJECTIVES; the first decides inside their Pareto set
     models            pools serve different models, and labels say how well (agentctl.fleet.Asked)
+    arrivals          what makes the starts of sessions, or of requests by themselves: its rate is load 1;
+                      None: as logged
     replicates        resampled workloads of the finalists; default: as many of 8, 16, 32, 60 as a budget of
                       simulated requests allows, stated
     sensitivity       run the finalists again under changed assumptions
@@ -122,10 +125,11 @@ def recommend(
     if models is None:
         if any(one.name == "on-time-utility" for one in wanted):
             raise UsageError("needs --labels", place="--objective on-time-utility", expected="--labels FILE")
-        check_model(trace, base)
+        if arrivals is None:
+            check_model(trace, base)
     for pool in base.pools:
         covariance_of(pool.profile)
-    workload = compile_workload(trace, replay=replay)
+    workload = compile_arriving(trace, replay, arrivals, seed)
     if models:
         workload = labelled(workload, trace, base, models)
         policies = policies or (",".join(DEFAULT_OF_MODELS),)
@@ -166,7 +170,7 @@ def recommend(
     status, lead, exit_code = _status(decision, checks, strict)
     called = reference if current else f"{reference} (not yours)"
     rate = session_rate_per_min(trace, workload)
-    method = (words.replicates(decision.n_replicates, replicates is None), *_method(recorded, varied))
+    method = (words.replicates(decision.n_replicates, replicates is None), *_method(workload, varied))
     method += tuple(f"{name} left out: {why}" for name, why in left_out_of(base, policies, roles).items())
     if any({"both"} < {pool.role for pool in one.cluster.pools} for one in candidates):
         method += ("policies that name one engine are not tried where only some pools are both",)
@@ -178,7 +182,10 @@ def recommend(
         current=called,
         rate_per_min=rate,
         status=status,
-        statement=lead + words.statement(decision, called, rate) + words.fragility(varied),
+        statement=lead
+        + words.statement(decision, called, rate)
+        + (f" With {workload.arriving.words()} at load 1." if workload.arriving else "")
+        + words.fragility(varied),
         assumptions=(
             *method,
             *assumptions(workload, base, routers_in_words(candidates)),
@@ -307,6 +314,7 @@ def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:
         "trace": trace_facts(workload),
         "cluster": cluster_facts(base),
         "replay": workload.replay,
+        "arrivals": workload.arriving.facts() if workload.arriving else None,
         "seed": seed,
         "requests": workload.n_requests,
         "counts": workload.counts,
@@ -314,7 +322,9 @@ def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:
 
 
 def session_rate_per_min(trace: Trace, workload: Workload) -> float | None:
-    """Session starts per minute: as synthesised, or between the first and the last start of the log."""
+    """Session starts per minute: as made, or between the first and the last start of the log."""
+    if workload.arriving:
+        return 60 * workload.arriving.per_s
     synthesised = trace.meta.get("time", {}).get("session_rate_per_min")
     if synthesised is not None:
         return float(synthesised)
@@ -342,12 +352,21 @@ def _status(decision: Decision, checks: Sequence[Check], strict: bool) -> tuple[
     return ("clear" if decision.clear else "no clear winner"), "", 0
 
 
-def _method(recorded: bool, varied: Sensitivity | None) -> tuple[str, ...]:
-    scaled = (
-        f"other loads thin or clone whole sessions, shifted in time; at most {REFUSED:g} times the log's"
-        if recorded
-        else "session starts are synthesised: a lower rate spreads them out, a higher one draws more sessions"
-    )
+def _method(workload: Workload, varied: Sensitivity | None) -> tuple[str, ...]:
+    if process := workload.arriving:
+        scaled = (
+            f"the trace's load (load 1) is {process.per_s:.4g} {process.of}/s; other loads multiply that "
+            f"rate, and bring the {process.of} again, as those of others, where there are not enough; every "
+            "resampled workload has arrivals of its own"
+        )
+    elif workload.starts_synthesised:
+        scaled = (
+            "session starts are synthesised: a lower rate spreads them out, a higher one draws more sessions"
+        )
+    else:
+        scaled = (
+            f"other loads thin or clone whole sessions, shifted in time; at most {REFUSED:g} times the log's"
+        )
     counted = (
         f"sessions that start in the first {WARM_UP:.0%} of the time are simulated and not counted: engines "
         "start empty"

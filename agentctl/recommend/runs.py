@@ -137,6 +137,7 @@ def study_digest(workload: Workload, slos: Sequence[Slo], seed: int) -> str:
             arrays.update(np.ascontiguousarray(values).tobytes())
         arrays.update(repr((fleet.models, fleet.lam_per_microdollar)).encode())
     known = [workload.trace_digest, workload.replay, workload.starts_synthesised, arrays.hexdigest()]
+    known.append(workload.arriving.facts() if workload.arriving else None)
     return _digest([agentctl.__version__, _code(), *known, [slo.text for slo in slos], seed])
 
 

@@ -13,7 +13,7 @@ from agentctl.cluster import Cluster
 from agentctl.errors import ConfigError
 from agentctl.estimators.batch_time import BatchTime
 from agentctl.profile import Profile
-from agentctl.workload import Workload, resample, scale_load, take_sessions
+from agentctl.workload import Workload, at_rate, resample, scale_load, take_sessions
 
 MOST_TRIES = 1000  # draws until one has no negative coefficient
 
@@ -44,10 +44,16 @@ class Scenario:
 
 
 def workload_in(scenario: Scenario, trace: Workload, load: float, seed: int) -> Workload:
-    """The trace's workload, redrawn, at `load` times its rate of session starts."""
+    """The trace's workload, redrawn, at `load` times its rate of session starts.
+
+    Where a process makes the starts, each replicate has its own.
+    """
     drawn = trace if scenario.replicate == 0 else resample(trace, seed + scenario.replicate)
     if scenario.think != 1:
         drawn = replace(drawn, requests=drawn.requests._replace(gap=drawn.requests.gap * scenario.think))
+    if drawn.arriving:
+        own = seed + scenario.replicate
+        return drawn if load == 1 and scenario.replicate == 0 else at_rate(drawn, load, own)
     return at_load(drawn, load, seed, scenario.variant)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from agentctl.trace import PrefixTree, Trace
 from agentctl.workload.fleet import Fleet
+from agentctl.workload.process import Process
 
 REPLAYS = ("timestamps", "causal", "thinktime", "closed-loop")
 
@@ -78,6 +79,7 @@ class Workload:
     starts_synthesised: bool = False  # the log has no session starts: they were drawn
     as_logged: Requests | None = None  # `requests` of the whole trace, None once scaled or redrawn
     fleet: Fleet | None = None  # what requests are on each of several models
+    arriving: Process | None = None  # what made its starts, with its rate; None: not made here
 
     @property
     def n_requests(self) -> int:

@@ -47,7 +47,7 @@ def scale_load(workload: Workload, factor: float, seed: int = 0, variant: str = 
     starts = workload.session_starts()
     chosen, moved = [], []
     for copy in range(int(np.ceil(factor))):
-        share = _uniform(workload.session_ids, seed, f"copy {copy}")
+        share = uniform_of(workload.session_ids, seed, f"copy {copy}")
         sessions = np.flatnonzero(share < factor - copy)
         chosen.append(sessions)
         clones = copy > 0
@@ -159,16 +159,16 @@ def _compress_starts(workload: Workload, factor: float) -> Workload:
 def _clone_starts(workload: Workload, sessions: I64, copy: int, seed: int, variant: str) -> F64:
     starts = workload.session_starts()
     first, span = float(starts.min()), float(np.ptp(starts))
-    at_random = _uniform(workload.session_ids, seed, f"start {copy}")[sessions]
+    at_random = uniform_of(workload.session_ids, seed, f"start {copy}")[sessions]
     if workload.starts_synthesised:
         return first + at_random * span
     if variant == "jitter":
         return starts[sessions] + (2 * at_random - 1) * JITTER_S
-    shift = (0.25 + 0.5 * _uniform([""], seed, f"shift {copy}")[0]) * span
+    shift = (0.25 + 0.5 * uniform_of([""], seed, f"shift {copy}")[0]) * span
     return first + (starts[sessions] - first + shift) % span if span > 0 else starts[sessions]
 
 
-def _uniform(names: list[str], seed: int, purpose: str) -> F64:
+def uniform_of(names: list[str], seed: int, purpose: str) -> F64:
     """A number in [0, 1) for each name, from its hash: the same session, the same number."""
     prefix = f"{seed}/{purpose}/".encode()
     digests = [hashlib.blake2b(prefix + name.encode(), digest_size=8).digest() for name in names]
