@@ -168,7 +168,27 @@ def fleet_section(facts: dict[str, Any]) -> Section:
         if unjudged
         else ()
     )
-    return Section("models", "Between models", sentence, tables=tuple(tables), warnings=warnings)
+    return Section(
+        "models",
+        "Between models",
+        sentence,
+        tables=tuple(tables),
+        warnings=warnings,
+        assumptions=question_words(facts),
+    )
+
+
+def question_words(facts: dict[str, Any]) -> tuple[str, ...]:
+    """What was asked of the router (agentctl.fleet.Question), where the document has it."""
+    if "lam" not in facts:
+        return ()
+    lengths = {"predicted": "are predicted", "true": "are known"}.get(
+        facts["outputs"], f"are {facts['outputs']} of the true ones"
+    )
+    return (
+        f"utility is score - {facts['lam']:g} per millionth of a dollar; a first token is on time within "
+        f"{facts['tau']}; lengths of answers {lengths} for the router",
+    )
 
 
 def _said(value: float | None, form: str) -> str:
