@@ -383,7 +383,10 @@ def _verdict(document: dict[str, Any], workload: Workload) -> Section:
     rows = tuple((slo["objective"], slo["attained"], words[slo["holds"]]) for slo in document["slo"])
     table = Table((("objective", ""), ("within the limit", "ratio"), ("result", "")), rows)
     rejected = document["rejected"]
-    warnings = (f"{count(rejected, 'request')} can never fit an engine and was rejected",) if rejected else ()
+    was = "was" if rejected == 1 else "were"
+    warnings = (
+        (f"{count(rejected, 'request')} can never fit an engine and {was} rejected",) if rejected else ()
+    )
     return Section("verdict", "What would have happened", sentence, tables=(table,), warnings=warnings)
 
 
