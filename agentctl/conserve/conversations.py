@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentctl.conserve.state import I64, Sessions
+from agentctl.conserve.state import F64, I64, Sessions
 from agentctl.errors import InputError
 from agentctl.trace import Trace
 from agentctl.workload import compile_workload
+from agentctl.workload.arrays import AFTER_END
 
 PUBLISHED = Path(__file__).with_name("swe_bench_256.csv")
 SESSIONS, TURNS = 256, 5
@@ -23,12 +24,22 @@ AUTHORS_SEED = 42
 
 
 class Tokens(NamedTuple):
-    """[session, turn]: new in the prompt, and of the output; what was left out, by reason."""
+    """[session, turn]: new in the prompt, and of the output; what was left out, by reason.
+
+    gap  s that tools took before a turn, which paper mode leaves out; None: not known
+    """
 
     name: str
     fresh: I64
     output: I64
     left_out: dict[str, int]
+    gap: F64 | None = None
+
+    def with_tools(self, seconds: float) -> Tokens:
+        """With so long a time before every turn but the first."""
+        gap = np.full(self.fresh.shape, seconds)
+        gap[:, 0] = 0.0
+        return self._replace(gap=gap)
 
     @property
     def full_context(self) -> int:
@@ -52,7 +63,7 @@ def conversations_of(trace: Trace) -> Tokens:
     prompt, output = requests.prompt_tokens, requests.output_tokens
     order = np.argsort(requests.session, kind="stable")
     ends = np.cumsum(np.bincount(requests.session))
-    fresh, outputs, left_out = [], [], {"shorter": 0, "not one line that grows": 0}
+    fresh, outputs, gaps, left_out = [], [], [], {"shorter": 0, "not one line that grows": 0}
     for stop, size in zip(ends, np.diff(ends, prepend=0), strict=True):
         rows = order[stop - size : stop][:TURNS]
         if rows.size < TURNS:
@@ -65,6 +76,7 @@ def conversations_of(trace: Trace) -> Tokens:
             new = prompt[rows] - np.concatenate([[0], prompt[rows[:-1]] + output[rows[:-1]]])
             fresh.append(np.maximum(new, 1))
             outputs.append(output[rows])
+            gaps.append(np.where(requests.release[rows] == AFTER_END, requests.gap[rows], 0.0))
     if not fresh:
         raise InputError(
             f"has no session of {TURNS} turns that only grows",
@@ -73,7 +85,10 @@ def conversations_of(trace: Trace) -> Tokens:
         )
     left_out["after the first 256"] = max(len(fresh) - SESSIONS, 0)
     kept = {reason: n for reason, n in left_out.items() if n}
-    return Tokens(trace.name, np.array(fresh[:SESSIONS]), np.array(outputs[:SESSIONS]), kept)
+    gap = np.array(gaps[:SESSIONS])
+    return Tokens(
+        trace.name, np.array(fresh[:SESSIONS]), np.array(outputs[:SESSIONS]), kept, gap if gap.any() else None
+    )
 
 
 def order_of(n: int, seed: int) -> list[int]:

@@ -136,14 +136,16 @@ def document(found: Study, machine: Machine = A40) -> dict[str, Any]:
     }
 
 
+def metric_facts(name: str, values: F64) -> dict[str, Any]:
+    """One metric by draw, its mean and the interval of the mean."""
+    low, high = interval(values)
+    by_draw = [None if np.isnan(value) else float(value) for value in values]
+    mean = None if None in by_draw else float(values.mean())
+    return {"unit": unit_of(name), "mean": mean, "low": low, "high": high, "by_draw": by_draw}
+
+
 def _run(row: Row) -> dict[str, Any]:
-    metrics = {}
-    for name in Measured._fields:
-        values = row.by_seed(name)
-        low, high = interval(values)
-        by_draw = [None if np.isnan(value) else float(value) for value in values]
-        mean = None if None in by_draw else float(values.mean())
-        metrics[name] = {"unit": unit_of(name), "mean": mean, "low": low, "high": high, "by_draw": by_draw}
+    metrics = {name: metric_facts(name, row.by_seed(name)) for name in Measured._fields}
     system = row.system
     return {
         "system": system.name,

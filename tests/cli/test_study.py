@@ -70,3 +70,23 @@ def test_what_cannot_be_read_is_told(agentctl, option, value):
 def test_one_draw_has_no_interval(agentctl):
     done = agentctl("study", "conserve", "--rates", "2", "--errors", "0.1", "--draws", 1)
     assert done.code == 0 and "% interval" not in done.out
+
+
+def test_every_wait_is_counted_in_the_simulator_of_clusters(agentctl):
+    flags = ("--rates", "1", "--errors", "0.1", "--draws", 1, "--honest")
+    done = agentctl("study", "conserve", *flags, "--tool-time", "2", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert (told["mode"], len(told["runs"]), len(told["honest_runs"])) == ("honest", 6, 7)
+    one = told["honest_runs"][0]
+    assert (one["system"], one["policy"], one["decode_engines"]) == ("conserve", "oracle-conserve-pd", 3)
+    assert one["metrics"]["waited_p95_s"]["unit"] == "s"
+    text = agentctl("study", "conserve", *flags).out
+    assert (
+        text.startswith("In the simulator of clusters, fed at 1 sessions/s") and "As the paper ran it" in text
+    )
+
+
+def test_paper_mode_has_no_time_for_tools(agentctl):
+    done = agentctl("study", "conserve", "--tool-time", "2")
+    assert done.code == 2 and "--honest" in done.err

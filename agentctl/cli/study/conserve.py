@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentctl.cli.options import Force, Html
+from agentctl.errors import UsageError
 
 
 def conserve(
@@ -29,6 +30,18 @@ def conserve(
     draws: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Draws of arrivals; the first is the authors'.")
     ] = 5,
+    honest: Annotated[
+        bool,
+        typer.Option("--honest", help="Also in the simulator of clusters, where every wait is counted."),
+    ] = False,
+    tool_time: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="With --honest: before every later turn; default: as logged, or 0.",
+        ),
+    ] = None,
     html: Html = None,
     force: Force = False,
 ) -> int:
@@ -41,10 +54,14 @@ def conserve(
     from agentctl.cli.options import numbers
     from agentctl.cli.reports import check_free, finish, with_command, write_report
     from agentctl.conserve.conversations import conversations_of, published
+    from agentctl.conserve.honest import honest as in_clusters
+    from agentctl.conserve.honest_sections import honest_runs, honest_sections
     from agentctl.conserve.sections import sections
     from agentctl.conserve.study import document, study
     from agentctl.result import RunResult
 
+    if tool_time is not None and not honest:
+        raise UsageError("paper mode has no tools", place="--tool-time", expected="--honest beside it")
     check_free(html, force)
     all_rates, shares = numbers(rates, "--rates", 1e-3, 1e3), numbers(errors, "--errors", 0.0, 1.0)
     if trace:
@@ -52,9 +69,15 @@ def conserve(
             tokens = conversations_of(opened)
     else:
         tokens = published()
+    if tool_time is not None:
+        tokens = tokens.with_tools(tool_time)
     with ctx.obj.progress() as progress:
         found = study(tokens, all_rates, shares, draws, progress=progress)
+        rows = in_clusters(tokens, all_rates, shares, draws, progress=progress) if honest else ()
     result = RunResult(document(found), sections(found))
+    if honest:
+        told = {**result.document, "mode": "honest", "honest_runs": honest_runs(rows)}
+        result = RunResult(told, (*honest_sections(found, rows), *result.sections))
     if html:
         write_report(html, with_command(ctx, result.document, tokens.name), result.sections, force)
     return finish(ctx, tokens.name, result, None, force)
