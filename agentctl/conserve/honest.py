@@ -96,7 +96,7 @@ def honest_systems(errors: Sequence[float]) -> tuple[HonestSystem, ...]:
         HonestSystem("conserve-per-turn", "ConServe, KV per turn", "conserve-pd", {}, 3),
         HonestSystem("conserve-quantile", "ConServe, KV by quantile", "conserve-pd", {"quantile": 0.9}, 3),
         *wrong,
-        HonestSystem("ampd", "AMPD, reconstructed", "ampd", {}, 3),
+        HonestSystem("ampd", "AMPD (reconstructed)", "ampd", {}, 3),
         HonestSystem("collocated", "collocated", "oracle-conserve-pd", {}, 4),
         HonestSystem("disaggregated", "full disaggregation", "full-disaggregation", {}, 3),
     )
