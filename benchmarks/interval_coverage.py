@@ -21,10 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from agentctl.cluster import Cluster, parse_cluster
+from agentctl.engines import in_order
+from agentctl.engines.forked import Forked
 from agentctl.policies._settings import settled
 from agentctl.recommend.decision import decide
 from agentctl.recommend.pairs import Range
-from agentctl.recommend.parallel import in_order, n_workers
 from agentctl.recommend.scenario import Scenario, workload_in
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder, Measured, measured
 from agentctl.recommend.study import Plan, Work, study
@@ -188,11 +189,11 @@ def main() -> None:
     began, span_s = time.monotonic(), 60.0 * asked.minutes
     studied(0, 120.0, 0)  # compiles
     seeds = range(10_000, 10_000 + asked.truth)
-    truths = [peaks for peaks, _ in in_order(lambda seed: studied(seed, span_s, 0), seeds, n_workers())]
+    truths = [peaks for peaks, _ in in_order(lambda seed: studied(seed, span_s, 0), seeds, Forked())]
     true = np.mean(truths, axis=0)
     print(f"truth from {asked.truth} traces, {time.monotonic() - began:.0f} s", file=sys.stderr)
     traces = range(1, asked.traces + 1)
-    results = in_order(lambda seed: studied(seed, span_s, asked.replicates)[1], traces, n_workers())
+    results = in_order(lambda seed: studied(seed, span_s, asked.replicates)[1], traces, Forked())
     found = [one for one in results if one is not None]
     for k, name in enumerate(POLICIES):
         told(f"peak of {name}", float(true[k]), [one.peaks[k] for one in found])

@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from agentctl.cluster import cluster_of, load_cluster
+from agentctl.engines import in_order
+from agentctl.engines.forked import Forked
 from agentctl.metrics import METRICS, imbalance_prefill
 from agentctl.policies._settings import settled
 from agentctl.profile import load_profile
-from agentctl.recommend.parallel import in_order, n_workers
 from agentctl.recommend.scenario import Scenario, workload_in
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Ladder, Measured, measured
 from agentctl.recommend.study import Work
@@ -72,7 +73,7 @@ def main() -> None:
 
     at((0.1, 0))  # compiled once, before the workers start
     tasks = [(share, replicate) for share in SHARES for replicate in range(1, asked.replicates + 1)]
-    results = dict(zip(tasks, in_order(at, tasks, n_workers()), strict=True))
+    results = dict(zip(tasks, in_order(at, tasks, Forked()), strict=True))
     for share in SHARES:
         told(share, [results[share, replicate] for replicate in range(1, asked.replicates + 1)])
 

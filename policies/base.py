@@ -65,6 +65,10 @@ class Policy:
     estimator: str | None = None  # of view.ttft_s: one of agentctl.estimators.ttft
     file: PolicyFile | None = None  # of a production policy: its router, version, keys, signals, requirements
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its name, for workers elsewhere: there it is loaded, and found compiled."""
+        return _again, (self.name, tuple(self.my) if self.my is not None else None)
+
     @property
     def params(self) -> dict[str, float]:
         """Parameters by name, without the tie rule. NaN: taken from the profile, which is not known yet."""
@@ -192,6 +196,11 @@ def load_policy(
         if found.tie is not None:
             my = my._replace(tie=TIES.index(tie))
     return replace(found, my=my)
+
+
+def _again(name: str, values: tuple[float, ...] | None) -> Policy:
+    found = _find(name)
+    return found if values is None else replace(found, my=type(found.my)(*values))
 
 
 def _find(name: str) -> Policy:

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentctl"
 LAYERS = (
-    {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct"},
+    {"errors", "schema", "present", "files", "toml", "recorders", "start_up", "distinct", "engines"},
     {"trace", "result"},
     {
         *("formats", "ingest", "analyzers", "estimators"),

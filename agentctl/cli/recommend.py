@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -84,6 +85,17 @@ def recommend(
     arrivals: Arrivals = None,
     rate: Rate = None,
     arrivals_of: ArrivalsOf = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="WHERE", help="Where runs are computed: processes (default), serial or ray."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Runs at a time; default: one per core.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: a cluster that runs already."),
+    ] = None,
     replicates: Annotated[
         int | None,
         typer.Option(
@@ -110,6 +122,7 @@ def recommend(
     from agentctl.cli.inputs import announce_compilation, open_input
     from agentctl.cli.reports import check_free, finish
     from agentctl.cluster import load_cluster
+    from agentctl.engines import engine_of
     from agentctl.profile import load_profile
     from agentctl.recommend import recommend
     from agentctl.recommend.grid import axis
@@ -124,7 +137,12 @@ def recommend(
     axes = [axis(text) for text in vary]
     models = models_asked(labels, lam, tau, outputs, seed)
     announce_compilation(ctx.obj)
-    with open_input(trace, ctx.obj) as opened, kept_runs(output) as runs, ctx.obj.progress() as progress:
+    with (
+        open_input(trace, ctx.obj) as opened,
+        kept_runs(output) as runs,
+        closing(engine_of(engine, workers, address)) as computing,
+        ctx.obj.progress() as progress,
+    ):
         if runs.resumed:
             ctx.obj.note(f"{runs.resumed:,} runs are known from before")
         result = recommend(
@@ -148,6 +166,7 @@ def recommend(
             seed=seed,
             strict=strict,
             runs=runs,
+            engine=computing,
             progress=progress,
         )
         return finish(ctx, opened.name, result, output, force)

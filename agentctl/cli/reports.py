@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 REPORT_FILE = "report.html"
 PATHS = ("/", "~", ".")  # a model's name may be where its file lies on the server's machine
-# Say where a result goes or whom it was asked of, not what it is.
-WHERE_ONLY = {"html", "output", "force", "measured", "url", "endpoint", "owned"}
+# Say where a result goes, whom it was asked of or where it was computed, not what it is.
+WHERE_ONLY = {
+    "html", "output", "force", "measured", "url", "endpoint", "owned", "engine", "workers", "address",
+}  # fmt: skip
 
 
 def check_free(path: Path | None, force: bool, *, mark: str | None = None) -> None:

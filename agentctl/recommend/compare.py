@@ -12,6 +12,8 @@ import numpy as np
 from agentctl import __version__
 from agentctl.cluster import Cluster, check_simulated
 from agentctl.energy_use import power_words_beside
+from agentctl.engines import Engine
+from agentctl.engines.forked import Forked
 from agentctl.errors import ConfigError, UsageError
 from agentctl.fleet import Asked as Models
 from agentctl.fleet import labelled
@@ -29,7 +31,6 @@ from agentctl.recommend.finals import look_inside
 from agentctl.recommend.grid import Axis
 from agentctl.recommend.objectives import OBJECTIVES, objectives_in
 from agentctl.recommend.pairs import INDIFFERENCE
-from agentctl.recommend.parallel import n_workers
 from agentctl.recommend.reach import check_reachable
 from agentctl.recommend.roles import check_linked, unlinked
 from agentctl.recommend.runs import RUNS_FILE, Runs
@@ -84,6 +85,7 @@ def recommend(
     seed: int = 0,
     strict: bool = False,
     runs: Runs | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Compare `policies` x `engines` x `vary_settings` on `trace` and name one, or say that the data cannot.
@@ -106,6 +108,7 @@ def recommend(
     replicates        resampled workloads of the finalists; default: as many of 8, 16, 32, 60 as a budget of
                       simulated requests allows, stated
     sensitivity       run the finalists again under changed assumptions
+    engine            where runs are computed (agentctl.engines); default: processes. It changes no result
     runs              what has been measured already; new runs are added to it
 
     The document has schema `agentctl/recommend/1`; the exit code is 3 when no candidate holds the SLOs at the
@@ -146,9 +149,10 @@ def recommend(
     recorded = not workload.starts_synthesised
     ladder = OF_MODELS if models else RECORDED if recorded else SYNTHESISED
     runs = runs or Runs()
+    engine = engine or Forked()
     world = World(workload, candidates, objectives, ladder, seed, runs)
     _compile_all(candidates, workload)
-    work = Work(world.measure, ladder, world.keep, progress, n_workers())
+    work = Work(world.measure, ladder, world.keep, progress, engine)
     later = (MOST_REPLICATES + 1 + (20 if sensitivity else 0)) * min(len(candidates), 5)
 
     def decided(found: Sequence[Found]) -> Decision:
@@ -207,7 +211,7 @@ def recommend(
             decision=decision,
             workload=workload,
             ladder=ladder,
-            measure=partial(world.at_trace_load, workers=n_workers()),
+            measure=partial(world.at_trace_load, engine=engine),
             outcome=lambda candidate: world.simulated(candidate, Scenario(), 0),
             today=_today(clusters, base if cluster else None, current),
             status=status,

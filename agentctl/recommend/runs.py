@@ -70,6 +70,10 @@ class Runs:
             self._file.write(self._lines[key])
             self._file.flush()
 
+    def lines(self) -> dict[str, bytes]:
+        """All that is known, as written."""
+        return dict(self._lines)
+
     def content(self) -> bytes:
         """All runs that this comparison needed, one a line, by key."""
         return b"".join(self._lines[key] for key in sorted(self._used))

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+from agentctl.engines import Engine, Serial, in_order
 from agentctl.recommend.objectives import OBJECTIVES, Objective
 from agentctl.recommend.pairs import surely_worse
-from agentctl.recommend.parallel import in_order
 from agentctl.recommend.scenario import Scenario
 from agentctl.recommend.search import RUNGS_PER_DOUBLING, Candidate, Found, Ladder, Measured, search
 from agentctl.recommend.statistics import Peak
@@ -21,6 +22,7 @@ RUNS_PER_REPLICATE = 3  # what a search costs that starts near its peak
 # Simulated requests of the finalists' replicates when nobody says how many: a minute or two on 2 cores
 BUDGET = 3_000_000
 
+Measure = Callable[[Candidate, Scenario, int], Measured]
 Searched = tuple[Peak | None, dict[int, Measured]]
 
 
@@ -30,14 +32,14 @@ class Work:
 
     measure   (candidate, scenario, rung) -> what the run says; the same arguments, the same result
     keep      called with every run that was made, in an order that does not depend on the workers
-    workers   processes; they change no result
+    engine    where they are computed; it changes no result
     """
 
-    measure: Callable[[Candidate, Scenario, int], Measured]
+    measure: Measure
     ladder: Ladder
     keep: Callable[[Candidate, Scenario, int, Measured], None] = lambda candidate, scenario, rung, m: None
     progress: Progress | None = None
-    workers: int = 1
+    engine: Engine = field(default_factory=Serial)
     done: int = field(default=0, init=False)
     shown: float = field(default=0.0, init=False)
 
@@ -54,13 +56,11 @@ class Work:
         rungs  measured in any case
         """
 
-        def search_some(bundle: Sequence[Task]) -> list[Searched]:
-            return [self._search(task, candidates[task.candidate], rungs) for task in bundle]
-
-        bundles = _bundles(tasks, self.workers)
+        search_some = partial(search_bundle, self.measure, self.ladder, candidates, rungs)
+        bundles = _bundles(tasks, self.engine.workers)
         found: list[Searched] = []
         self._show(what, len(tasks) + later)
-        for bundle, results in zip(bundles, in_order(search_some, bundles, self.workers), strict=True):
+        for bundle, results in zip(bundles, in_order(search_some, bundles, self.engine), strict=True):
             for task, (_, at) in zip(bundle, results, strict=True):
                 for rung, measured in at.items():
                     self.keep(candidates[task.candidate], task.scenario, rung, measured)
@@ -71,14 +71,8 @@ class Work:
 
     def search_one(self, candidate: Candidate, scenario: Scenario) -> Searched:
         """Of a candidate of which nothing is known yet."""
-        return self._search(Task(0, scenario, 0, RUNGS_PER_DOUBLING), candidate, ())
-
-    def _search(self, task: Task, candidate: Candidate, rungs: tuple[int, ...]) -> Searched:
-        def measure(rung: int) -> Measured:
-            return self.measure(candidate, task.scenario, rung)
-
-        peak, at = search(measure, self.ladder, task.start, task.stride)
-        return peak, {**at, **{rung: measure(rung) for rung in rungs if rung not in at}}
+        task = Task(0, scenario, 0, RUNGS_PER_DOUBLING)
+        return search_bundle(self.measure, self.ladder, [candidate], (), [task])[0]
 
     def _show(self, what: str, left: int) -> None:
         if self.progress:
@@ -91,6 +85,23 @@ class Task(NamedTuple):
     scenario: Scenario
     start: int  # rung
     stride: int = 1
+
+
+def search_bundle(
+    measure: Measure,
+    ladder: Ladder,
+    candidates: Sequence[Candidate],
+    rungs: tuple[int, ...],
+    tasks: Sequence[Task],
+) -> list[Searched]:
+    """The peak of each task and all that was measured for it. Needs nothing but its arguments: it may be
+    called on another machine."""
+    found = []
+    for task in tasks:
+        at_rung = partial(measure, candidates[task.candidate], task.scenario)
+        peak, at = search(at_rung, ladder, task.start, task.stride)
+        found.append((peak, {**at, **{rung: at_rung(rung) for rung in rungs if rung not in at}}))
+    return found
 
 
 def _bundles(tasks: Sequence[Task], workers: int) -> list[list[Task]]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from agentctl.recommend.parallel import in_order
+from agentctl.engines import Engine, in_order
 from agentctl.recommend.runs import Runs, candidate_digest, key_of, study_digest
 from agentctl.recommend.scenario import Scenario, cluster_in, workload_in
 from agentctl.recommend.search import Candidate, Ladder, Measured, measured
 from agentctl.sim.driver import simulate
 from agentctl.sim.outcome import Outcome
 from agentctl.slo import Slo
+from agentctl.trace import PrefixTree
 from agentctl.workload import Workload
+from agentctl.workload.arrays import LazyTree
+
+MOST_WORKLOADS = 4
 
 
 class World:
@@ -29,13 +35,25 @@ class World:
     ) -> None:
         self.ladder, self.slos, self.seed, self.runs = ladder, slos, seed, runs
         self._study = study_digest(trace, slos, seed)
-        self._digests = {id(candidate): candidate_digest(candidate) for candidate in candidates}
+        self._digests = {_name(candidate): candidate_digest(candidate) for candidate in candidates}
 
-        @lru_cache(maxsize=4)  # candidates of a scenario follow each other
-        def workload_at(scenario: Scenario, load: float) -> Workload:
-            return workload_in(scenario, trace, load, seed)
+        self._trace = trace
+        self._workloads: dict[tuple[Scenario, float], Workload] = {}  # the last few
 
-        self._workload_at = workload_at
+    def __getstate__(self) -> dict[str, Any]:
+        """For workers elsewhere: what is known goes along, the file that it is written to does not."""
+        trace = replace(self._trace, tree=prefix_tree(self._trace.tree), as_logged=None)
+        return {**vars(self), "_trace": trace, "_workloads": {}, "runs": Runs(known=self.runs.lines())}
+
+    def _workload_at(self, scenario: Scenario, load: float) -> Workload:
+        """Candidates of a scenario follow each other."""
+        found = self._workloads.pop((scenario, load), None) or workload_in(
+            scenario, self._trace, load, self.seed
+        )
+        self._workloads[scenario, load] = found
+        while len(self._workloads) > MOST_WORKLOADS:
+            del self._workloads[next(iter(self._workloads))]
+        return found
 
     def simulated(
         self, candidate: Candidate, scenario: Scenario, rung: int, observed: bool = False
@@ -56,14 +74,27 @@ class World:
         self.runs.add(key, title, scenario, self.ladder.load(rung), found)
 
     def at_trace_load(
-        self, candidate: Candidate, replicates: Sequence[int], workers: int = 1
+        self, candidate: Candidate, replicates: Sequence[int], engine: Engine
     ) -> list[Measured]:
         """One candidate on several resamples."""
         scenarios = [Scenario(replicate) for replicate in replicates]
-        found = list(in_order(lambda one: self.measure(candidate, one, 0), scenarios, workers))
+        found = list(in_order(partial(_at_trace_load, self, candidate), scenarios, engine))
         for scenario, one in zip(scenarios, found, strict=True):
             self.keep(candidate, scenario, 0, one)
         return found
 
     def _key(self, candidate: Candidate, scenario: Scenario, rung: int) -> str:
-        return key_of(self._study, self._digests[id(candidate)], scenario, rung)
+        return key_of(self._study, self._digests[_name(candidate)], scenario, rung)
+
+
+def _name(candidate: Candidate) -> tuple[str, int]:
+    return candidate.title, candidate.engines
+
+
+def _at_trace_load(world: World, candidate: Candidate, scenario: Scenario) -> Measured:
+    return world.measure(candidate, scenario, 0)
+
+
+def prefix_tree(tree: PrefixTree | LazyTree) -> PrefixTree:
+    """With its arrays read."""
+    return PrefixTree(tree.parent, tree.depth, tree.hash, tree.first_row)

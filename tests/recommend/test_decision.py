@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from agentctl.cluster import cluster_of
+from agentctl.engines.forked import Forked
 from agentctl.metrics import Draws, Run
 from agentctl.policies.base import load_policy
 from agentctl.profile import load_profile
@@ -225,7 +226,7 @@ def test_a_study_finds_the_known_capacities_on_trace_and_replicates():
 
 def test_workers_change_no_result():
     alone = study_of(["smetric", "round-robin"])
-    together = study_of(["smetric", "round-robin"], workers=2)
+    together = study_of(["smetric", "round-robin"], engine=Forked(2))
     assert alone == together
 
 
@@ -282,7 +283,7 @@ def test_every_run_is_kept_in_the_same_order_for_any_number_of_workers():
         def keep(candidate, scenario, rung, m):
             runs.append((candidate.name, scenario, rung))
 
-        study_of(["smetric", "round-robin"], workers=workers, keep=keep)
+        study_of(["smetric", "round-robin"], engine=Forked(workers), keep=keep)
         return runs
 
     assert kept(1) == kept(2)
