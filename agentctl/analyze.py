@@ -7,10 +7,12 @@ analysis.document["phases"]["verdict"], analysis.sections[0].sentence
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agentctl import __version__
 from agentctl.analyzers.base import AnalyzeOptions, Analyzer, analyzers, as_json
+from agentctl.engines import Engine, in_order
 from agentctl.present import Section
 from agentctl.slo import parse_slos
 from agentctl.trace import Trace
@@ -27,16 +29,34 @@ class Analysis:
 
 
 def analyze_trace(
-    trace: Trace, options: AnalyzeOptions | None = None, parts: tuple[Analyzer, ...] | None = None
+    trace: Trace,
+    options: AnalyzeOptions | None = None,
+    parts: tuple[Analyzer, ...] | None = None,
+    engine: Engine | None = None,
 ) -> Analysis:
-    """Every analyzer's result (or those of `parts`) under its name, with what identifies the trace."""
+    """Every analyzer's result (or those of `parts`) under its name, with what identifies the trace.
+
+    engine  where analyzers work, `engine.workers` at a time; default: here, one after the other. Machines of
+            a cluster must see the dataset under the same path
+    """
     options = options or AnalyzeOptions()
     options = replace(options, objectives=options.objectives or parse_slos(options.slos))
-    results = [(part, part.analyze(trace, options)) for part in (analyzers() if parts is None else parts)]
+    chosen = analyzers() if parts is None else parts
+    if engine is None or engine.workers == 1:
+        results = [(part, part.analyze(trace, options)) for part in chosen]
+    else:
+        ask = partial(_analyze_alone, Trace(trace.path.absolute(), trace.meta), options)
+        names = [part.NAME for part in chosen]
+        results = list(zip(chosen, in_order(ask, names, engine), strict=True))
     return Analysis(
         document={**_about(trace), **{part.NAME: as_json(result) for part, result in results}},
         sections=tuple(part.describe(result) for part, result in results),
     )
+
+
+def _analyze_alone(trace: Trace, options: AnalyzeOptions, name: str) -> Any:
+    """In a worker, which reads for itself what it needs of the dataset."""
+    return next(part for part in analyzers() if name == part.NAME).analyze(trace, options)
 
 
 def _about(trace: Trace) -> dict[str, Any]:

@@ -8,19 +8,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentctl import __version__, inside
 from agentctl.analyzers.words import count
+from agentctl.engines import Engine, Serial, in_order
 from agentctl.errors import UsageError
 from agentctl.fleet import Asked, labelled
 from agentctl.fleet_curves import fleet_comparison
+from agentctl.inside.look import Look
 from agentctl.present import Section, Table, Value
 from agentctl.result import Progress, RunResult
 from agentctl.simulate import look_at_policy, policy_of
-from agentctl.slo import parse_slos
+from agentctl.slo import Slo, parse_slos
 from agentctl.tier_picture import TierPoint, tier_picture, tiers_of
-from agentctl.workload import Process, compile_arriving
+from agentctl.warm_up import compile_first
+from agentctl.workload import Process, Workload, compile_arriving
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
@@ -54,12 +58,15 @@ def run_side_by_side(
     seed: int = 0,
     slos: Sequence[str] = (),
     models: Asked | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Replay `trace` under each of `policies`, (name, parameters), on each of `variants`, (what differs from
     the first, cluster).
 
     wanted_hit  share of prompt tokens that the least KV tier is looked for with (agentctl.tier_picture)
+    engine      where runs are computed (agentctl.engines); default: here, one after the other. It changes
+                no result
 
     The document has schema `agentctl/simulate-policies/1`: what the runs share, and under `runs` what
     `agentctl/simulate/1` has besides, in the order asked for, and `settings`, what differs. No outcome table:
@@ -74,21 +81,24 @@ def run_side_by_side(
     workload = compile_arriving(trace, replay, arrivals, seed)
     if models:
         workload = labelled(workload, trace, variants[0][1], models)
-    results, looks = [], []
     cases = [
         (settings, cluster, policy_of(cluster, name, params))
         for name, params in policies
         for settings, cluster in variants
     ]
-    for done, (settings, cluster, policy) in enumerate(cases):
-        step = _part_of(progress, done, len(cases))
-        result, look = look_at_policy(
-            workload, cluster, policy, objectives, concurrency, seed, step, models=models
-        )
-        result.document["settings"] = dict(settings)
+    engine = engine or Serial()
+    if engine.workers > 1:
+        compile_first(((policy, cluster) for _, cluster, policy in cases), workload)
+    run_case = partial(_run_case, workload, objectives, concurrency, seed, models)
+    results: list[RunResult] = []
+    looks: list[Look] = []
+    for case, (result, look) in zip(cases, in_order(run_case, cases, engine), strict=True):
+        result.document["settings"] = dict(case[0])
+        called = _called(chosen, len(results) // len(variants))
+        looks.append(look._replace(name=", ".join([called, *_set(case[0])]), colour=len(results)))
         results.append(result)
-        called = _called(chosen, done // len(variants))
-        looks.append(look._replace(name=", ".join([called, *_set(settings)]), colour=done))
+        if progress:
+            progress(len(results) / len(cases), f"{len(results)} of {len(cases)} runs")
     runs = [result.document for result in results]
     shared = SHARED if len(variants) == 1 else tuple(key for key in SHARED if key != "cluster")
     document = {
@@ -146,11 +156,17 @@ def _assumptions(results: Sequence[RunResult]) -> tuple[str, ...]:
     return (*shared, *own)
 
 
-def _part_of(progress: Progress | None, done: int, n: int) -> Progress | None:
-    if progress is None:
-        return None
-    whole = progress
-    return lambda share, what: whole((done + share) / n, what)
+def _run_case(
+    workload: Workload,
+    objectives: tuple[Slo, ...],
+    concurrency: int | None,
+    seed: int,
+    models: Asked | None,
+    case: tuple[Mapping[str, Any], Cluster, Policy],
+) -> tuple[RunResult, Look]:
+    _, cluster, policy = case
+    result, look = look_at_policy(workload, cluster, policy, objectives, concurrency, seed, models=models)
+    return replace(result, outcome=None), look
 
 
 def _table(runs: Sequence[Mapping[str, Any]]) -> Table:

@@ -33,6 +33,7 @@ LAYERS = (
         "fleet_curves",
         "simulate_sections",
         "side_by_side",
+        "warm_up",
         "tier_use",
         "hand_overs",
         "energy_use",

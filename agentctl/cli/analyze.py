@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
 
-from agentctl.cli.options import Force, Html, Slo, Trace, whole_numbers
+from agentctl.cli.options import Address, EngineName, Force, Html, Slo, Trace, whole_numbers
 
 
 def analyze(
@@ -27,6 +28,12 @@ def analyze(
     later_hit_share: Annotated[
         float, typer.Option(min=0, max=1, metavar="R", help="Two-phase threshold: what a later turn hits.")
     ] = 0.8,
+    engine: EngineName = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Files read, then analyses made, at a time; default: 1."),
+    ] = None,
+    address: Address = None,
     force: Force = False,
 ) -> None:
     """Say what is in a trace: KV reuse, locality, two-phase structure, load, lengths, and its quality.
@@ -35,7 +42,7 @@ def analyze(
     """
     from agentctl.analyze import analyze_trace
     from agentctl.analyzers.base import AnalyzeOptions
-    from agentctl.cli.inputs import open_input
+    from agentctl.cli.inputs import open_input, reading_engine
     from agentctl.cli.reports import check_free, with_command, write_report
 
     check_free(html, force)
@@ -44,17 +51,20 @@ def analyze(
         first_turn_share=first_turn_share,
         later_hit_share=later_hit_share,
         slos=tuple(slo),
-        **(engine_of(profile) if profile else {}),
+        **(engine_facts(profile) if profile else {}),
     )
-    with open_input(trace, ctx.obj) as opened:
-        analysis = analyze_trace(opened, options)
+    with (
+        closing(reading_engine(engine, workers, address)) as working,
+        open_input(trace, ctx.obj, working) as opened,
+    ):
+        analysis = analyze_trace(opened, options, engine=working)
     document = with_command(ctx, analysis.document, opened.name)
     if html:
         write_report(html, document, analysis.sections, force)
     ctx.obj.result(document, analysis.sections)
 
 
-def engine_of(name: str) -> dict[str, Any]:
+def engine_facts(name: str) -> dict[str, Any]:
     """What `attainability` tests, the batch time of a profile and its name; and the KV that `reuse` has."""
     from agentctl.profile import load_profile
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from agentctl.cli.options import Force, Seed
+from agentctl.cli.options import Address, EngineName, Force, Seed
 
 
 def ingest(
@@ -101,7 +102,11 @@ def ingest(
         Literal["keep", "drop"],
         typer.Option(metavar="keep|drop", help="With --join: requests that only one log has."),
     ] = "keep",
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Files read at the same time.")] = 1,
+    engine: EngineName = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Files read at the same time; default: 1.")
+    ] = None,
+    address: Address = None,
     force: Force = False,
     formats: Annotated[
         bool, typer.Option("--formats", help="List the formats and what each can carry, and stop.")
@@ -115,6 +120,7 @@ def ingest(
     if formats:
         _list_formats(ctx)
         return
+    from agentctl.cli.inputs import reading_engine
     from agentctl.ingest.build import IngestOptions, ingest
     from agentctl.ingest.options import parse_map
 
@@ -137,13 +143,12 @@ def ingest(
         blocks=blocks,
         tokenizer=tokenizer,
         tools_order=tools_order,
-        workers=workers,
         join=join,
         unmatched=unmatched,
         force=force,
     )
-    with ctx.obj.progress() as progress:
-        report = ingest(files, output, options, progress=progress)
+    with closing(reading_engine(engine, workers, address)) as reading, ctx.obj.progress() as progress:
+        report = ingest(files, output, options, engine=reading, progress=progress)
     ctx.obj.result(report.document, report.sections)
     ctx.obj.note(f"next: agentctl analyze {output}")
 

@@ -13,12 +13,21 @@ from agentctl.errors import AgentctlError, UsageError
 
 if TYPE_CHECKING:
     from agentctl.cluster import Cluster
+    from agentctl.engines import Engine
     from agentctl.trace import Trace
 
 
+def reading_engine(name: str | None, workers: int | None, address: str | None) -> Engine:
+    """Where files are read: here, one after the other, unless something else is asked for."""
+    from agentctl.engines import Serial, engine_of
+
+    return engine_of(name, workers, address, forks=False) if name or workers or address else Serial()
+
+
 @contextmanager
-def open_input(paths: Sequence[Path], streams: Streams) -> Iterator[Trace]:
-    """The trace in `paths`: one dataset folder, or log files with the defaults of `agentctl ingest`."""
+def open_input(paths: Sequence[Path], streams: Streams, engine: Engine | None = None) -> Iterator[Trace]:
+    """The trace in `paths`: one dataset folder, or log files with the defaults of `agentctl ingest`, read
+    by `engine`."""
     from agentctl.trace import open_trace
 
     if len(paths) == 1 and paths[0].is_dir():
@@ -30,7 +39,7 @@ def open_input(paths: Sequence[Path], streams: Streams) -> Iterator[Trace]:
         output = Path(folder) / f"{trace_name(paths[0])}.trace"
         try:
             with streams.progress() as progress:
-                report = ingest(list(paths), output, IngestOptions(), progress=progress)
+                report = ingest(list(paths), output, IngestOptions(), engine=engine, progress=progress)
         except AgentctlError as error:
             if error.hint and error.hint.startswith("--"):  # only ingest has these flags
                 cure = error.hint.split(" (place and reason")[0]  # in a file that goes with the folder

@@ -26,6 +26,20 @@ Run = Annotated[
 Trace = Annotated[
     list[Path], typer.Argument(metavar="TRACE", help="A dataset made by agentctl ingest, or log files.")
 ]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="WHERE", help="Where it is computed: processes (default), serial or ray."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="Runs at a time; default: one per core."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="With --engine ray: a cluster that runs already."),
+]
 Slo = Annotated[
     list[str],
     typer.Option(

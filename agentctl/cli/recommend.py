@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from agentctl.cli.options import (
+    Address,
     Arrivals,
     ArrivalsOf,
     ClusterFile,
+    EngineName,
     Force,
     LabelFiles,
     Lambda,
@@ -25,6 +27,7 @@ from agentctl.cli.options import (
     Tau,
     Trace,
     Vary,
+    Workers,
     check_reach,
     models_asked,
     whole_numbers,
@@ -85,17 +88,9 @@ def recommend(
     arrivals: Arrivals = None,
     rate: Rate = None,
     arrivals_of: ArrivalsOf = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(metavar="WHERE", help="Where runs are computed: processes (default), serial or ray."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Runs at a time; default: one per core.")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With --engine ray: a cluster that runs already."),
-    ] = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
     replicates: Annotated[
         int | None,
         typer.Option(

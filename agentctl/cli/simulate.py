@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from agentctl.cli.options import (
+    Address,
     Arrivals,
     ArrivalsOf,
     ClusterFile,
+    EngineName,
     Force,
     LabelFiles,
     Lambda,
@@ -24,6 +27,7 @@ from agentctl.cli.options import (
     Tau,
     Trace,
     Vary,
+    Workers,
     check_reach,
     models_asked,
     policy_and_params,
@@ -85,6 +89,9 @@ def simulate(
             "--audit", help="With --labels: ask every estimator, and compare with what was simulated."
         ),
     ] = False,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
     seed: Seed = 0,
     force: Force = False,
 ) -> int:
@@ -94,6 +101,7 @@ def simulate(
     """
     from agentctl.cli.inputs import announce_compilation, open_input, the_cluster
     from agentctl.cli.reports import check_free, finish
+    from agentctl.engines import engine_of
     from agentctl.recommend.grid import axis
     from agentctl.recommend.variants import variants_of
     from agentctl.result import RESULT_FILE
@@ -104,6 +112,9 @@ def simulate(
     if (len(policy) > 1 or vary) and (explain or regret or isolated):
         place = "--explain, --regret, --isolated"
         raise UsageError("several runs", place=place, expected="one --policy, no --vary")
+    if len(policy) < 2 and not vary and (engine or workers or address):
+        place = "--engine, --workers, --address"
+        raise UsageError("a single run is not divided", place=place, expected="several --policy, or --vary")
     check_reach(reach_hit, vary)
     process = parse_process(arrivals, rate, arrivals_of)
     check_free(output, force, mark=RESULT_FILE)
@@ -119,7 +130,10 @@ def simulate(
         how["models"] = models
         if len(chosen) > 1 or vary:
             variants = variants_of(simulated, [axis(text) for text in vary])
-            result = run_side_by_side(opened, variants, chosen, wanted_hit=reach_hit, **how)
+            with closing(engine_of(engine, workers, address)) as computing:
+                result = run_side_by_side(
+                    opened, variants, chosen, wanted_hit=reach_hit, engine=computing, **how
+                )
         else:
             name, params = chosen[0]
             result = run_simulation(

@@ -57,15 +57,18 @@ def in_order(function: Callable[[T], R], items: Sequence[T], engine: Engine) -> 
             next_place += 1
 
 
-def engine_of(name: str | None = None, workers: int | None = None, address: str | None = None) -> Engine:
+def engine_of(
+    name: str | None = None, workers: int | None = None, address: str | None = None, *, forks: bool = True
+) -> Engine:
     """
     name     one of ENGINES; None: processes
     workers  of processes, or of a Ray that is started here; None: the cores that this process may use
     address  of a Ray cluster that runs already
+    forks    processes are forked; else they start anew, and what they compute must be sent to them
 
     Raises UsageError for a name that is none, and for options that do not go with it.
     """
-    from agentctl.engines.forked import Forked
+    from agentctl.engines.forked import Forked, Spawned
 
     name = name or ENGINES[0]
     if name not in ENGINES:
@@ -80,4 +83,4 @@ def engine_of(name: str | None = None, workers: int | None = None, address: str 
         from agentctl.engines.ray_core import RayCore
 
         return RayCore(address, workers)
-    return Forked(workers)
+    return Forked(workers) if forks else Spawned(workers)

@@ -1,4 +1,5 @@
-"""Runs in forked processes of this machine, which see everything that this one has without a copy."""
+"""Runs in processes of this machine: forked, which see everything that this one has without a copy, or
+started anew, where a fork would copy the locks of threads that run."""
 
 from __future__ import annotations
 
@@ -33,11 +34,12 @@ def n_cores() -> int:
 class Forked:
     """`workers` processes for each call of `map`; 1 stays in this one."""
 
+    method = "fork"  # so that `function` may be a closure over a whole workload
+
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or n_cores()
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """Workers are forked, so that `function` may be a closure over a whole workload."""
         if min(self.workers, len(items)) <= 1:
             yield from Serial().map(function, items)
             return
@@ -45,7 +47,7 @@ class Forked:
         while left:
             n_before = len(left)
             try:
-                for place, result in _pooled(function, dict(left), min(self.workers, len(left))):
+                for place, result in _pooled(self.method, function, dict(left), min(self.workers, len(left))):
                     del left[place]
                     yield place, result
             except BrokenProcessPool as error:
@@ -60,11 +62,25 @@ class Forked:
         """Every call has ended its workers."""
 
 
-def _pooled(function: Callable[[T], R], items: dict[int, T], workers: int) -> Iterator[tuple[int, R]]:
-    fork, others = multiprocessing.get_context("fork"), set(multiprocessing.active_children())
-    with ProcessPoolExecutor(workers, mp_context=fork, initializer=_start, initargs=(function,)) as pool:
+class Spawned(Forked):
+    """The same with processes that share nothing: function and items are sent to them."""
+
+    method = "spawn"
+
+
+def _pooled(
+    method: str, function: Callable[[T], R], items: dict[int, T], workers: int
+) -> Iterator[tuple[int, R]]:
+    context, others = multiprocessing.get_context(method), set(multiprocessing.active_children())
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(function,)) as pool:
         try:
-            running: dict[Future[R], int] = {pool.submit(_call, item): place for place, item in items.items()}
+            # A terminal interrupts all of its processes; those started while it is blocked never hear of it.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                submitted = [(pool.submit(_call, item), place) for place, item in items.items()]
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            running: dict[Future[R], int] = dict(submitted)
             while running:
                 for future in sorted(
                     wait(running, return_when=FIRST_COMPLETED).done, key=running.__getitem__

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from agentctl.engines import Engine, Serial, in_order
 from agentctl.errors import InputError, UsageError
 from agentctl.files import atomic_folder, canonical_json
 from agentctl.formats.base import ReadOptions
@@ -55,12 +54,16 @@ def ingest(
     output: Path,
     options: IngestOptions | None = None,
     *,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Turn log files into the dataset folder `output`.
 
+    engine  where files are read, `engine.workers` at a time; default: here, one after the other. Machines of
+            a cluster must see files and `output` under the same paths
+
     The bytes written depend on the files' content and the options alone, not on the order of the files or
-    the number of workers. Bad records beyond the budget raise BadRecordsError and leave `output` as it was;
+    on where they are read. Bad records beyond the budget raise BadRecordsError and leave `output` as it was;
     their places are then in NAME.quarantine.jsonl beside it.
     """
     import_numba_without_scipy()
@@ -74,7 +77,7 @@ def ingest(
     with atomic_folder(output, mark=META_FILE, force=options.force) as folder, _returned_memory():
         spool = folder / "spool"
         spool.mkdir()
-        reports, trie, texts = _read_all(paths, options, hashing, spool, progress)
+        reports, trie, texts = _read_all(paths, options, hashing, spool, engine or Serial(), progress)
         _check_twice(reports)
         if options.quarantine_raw:
             bad = [(path, report.quarantine) for path, report in zip(paths, reports, strict=True)]
@@ -136,7 +139,12 @@ def _check_twice(reports: list[FileReport]) -> None:
 
 
 def _read_all(
-    paths: list[str], options: IngestOptions, hashing: HashOptions, spool: Path, progress: Progress | None
+    paths: list[str],
+    options: IngestOptions,
+    hashing: HashOptions,
+    spool: Path,
+    engine: Engine,
+    progress: Progress | None,
 ) -> tuple[list[FileReport], Trie, Texts]:
     read_options = ReadOptions(
         options.map,
@@ -148,48 +156,31 @@ def _read_all(
         hashing=hashing,
     )
     trie, texts = Trie(), Texts(hashing)
-    spools = [spool / f"{k}.arrow" for k in range(len(paths))]
-    if options.workers == 1 or len(paths) == 1:
-        reports = []
-        for k, path in enumerate(paths):
-            if progress:
-                progress(0.8 * k / len(paths), f"reading {k + 1} of {len(paths)}")
-            reports.append(read_file(path, options.format, read_options, trie, spools[k], texts))
-        return reports, trie, texts
-    jobs = [(path, options.format, read_options, spools[k]) for k, path in enumerate(paths)]
-    reports = []
-    for report in _side_by_side(jobs, min(options.workers, len(paths))):
+    spools = [spool.resolve() / f"{k}.arrow" for k in range(len(paths))]
+    reports: dict[str, FileReport] = {}
+
+    def took(path: str, report: FileReport) -> None:
+        reports[path] = report
+        if progress:
+            progress(0.8 * len(reports) / len(paths), f"read {len(reports)} of {len(paths)}")
+
+    elsewhere = [] if engine.workers == 1 or len(paths) == 1 else [path for path in paths if path != "-"]
+    for path, file in zip(paths, spools, strict=True):
+        if path not in elsewhere:
+            took(path, read_file(path, options.format, read_options, trie, file, texts))
+    read = partial(_read_alone, options.format, read_options)
+    jobs = [(str(Path(path).absolute()), spools[paths.index(path)]) for path in elsewhere]
+    for path, report in zip(elsewhere, in_order(read, jobs, engine), strict=True):
         nodes = report.spool.with_suffix(".parent.npy"), report.spool.with_suffix(".hash.npy")
         numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
         report.node_numbers = {"tip_node": numbers, **texts.merge(report.spool)}
-        reports.append(report)
-        if progress:
-            progress(0.8 * len(reports) / len(paths), f"read {len(reports)} of {len(paths)}")
-    return reports, trie, texts
+        took(path, report)
+    return [reports[path] for path in paths], trie, texts
 
 
-def _side_by_side(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterator[FileReport]:
-    """_read_alone of each job, in their order. Ctrl-C and errors end the workers, who say nothing."""
-    # spawn: a fork would copy the locks of Arrow's threads
-    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
-    with ProcessPoolExecutor(workers, context) as pool:
-        try:
-            # A terminal interrupts all of its processes; those started while it is blocked never hear of it.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                futures = [pool.submit(_read_alone, *job) for job in jobs]
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            for future in futures:
-                yield future.result()
-        except BaseException:
-            for worker in set(multiprocessing.active_children()) - others:
-                worker.terminate()
-            raise
-
-
-def _read_alone(path: str, format_name: str | None, options: ReadOptions, spool: Path) -> FileReport:
+def _read_alone(format_name: str | None, options: ReadOptions, job: tuple[str, Path]) -> FileReport:
     """In a worker: trees of its own, left on disk for the parent to merge."""
+    path, spool = job
     trie, texts = Trie(), Texts(options.hashing)
     report = read_file(path, format_name, options, trie, spool, texts)
     texts.save(spool)

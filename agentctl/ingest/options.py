@@ -36,7 +36,6 @@ class IngestOptions:
     blocks: Literal["auto", "token", "bytes", "message"] = "auto"
     tokenizer: Path | None = None
     tools_order: Literal["first", "after-system"] = "first"
-    workers: int = 1
     join: str | None = None  # the id by which logs of the same requests become one row a request
     unmatched: Literal["keep", "drop"] = "keep"  # with join: requests that one log alone has
     force: bool = False

@@ -35,20 +35,19 @@ from agentctl.recommend.reach import check_reachable
 from agentctl.recommend.roles import check_linked, unlinked
 from agentctl.recommend.runs import RUNS_FILE, Runs
 from agentctl.recommend.scenario import Scenario, covariance_of
-from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Candidate, Found, Ladder
+from agentctl.recommend.search import RUNGS_PER_DOUBLING, WARM_UP, Found, Ladder
 from agentctl.recommend.sensitivity import Sensitivity, families_of, finalists_of, vary
 from agentctl.recommend.study import Plan, Work, study
 from agentctl.recommend.validity import REFUSED, Check, Deployed, Evidence, check_all
 from agentctl.recommend.world import World
 from agentctl.result import Progress, RunResult
-from agentctl.sim.driver import simulate
-from agentctl.sim.pair_state import has_roles
 from agentctl.simulate import assumptions, cluster_facts, current_policy, trace_facts
 from agentctl.slo import Slo, parse_slos
 from agentctl.trace import Trace
 from agentctl.validate.back_test import BackTest, back_test, wrong_model
 from agentctl.validate.run import verdict_of
-from agentctl.workload import Process, Workload, compile_arriving, take_sessions
+from agentctl.warm_up import compile_first
+from agentctl.workload import Process, Workload, compile_arriving
 
 RECORDED = Ladder(
     -3 * RUNGS_PER_DOUBLING, 2 * RUNGS_PER_DOUBLING
@@ -151,7 +150,7 @@ def recommend(
     runs = runs or Runs()
     engine = engine or Forked()
     world = World(workload, candidates, objectives, ladder, seed, runs)
-    _compile_all(candidates, workload)
+    compile_first(((one.policy, one.cluster) for one in candidates), workload)
     work = Work(world.measure, ladder, world.keep, progress, engine)
     later = (MOST_REPLICATES + 1 + (20 if sensitivity else 0)) * min(len(candidates), 5)
 
@@ -303,13 +302,6 @@ def _back_test(
     base = today or next(iter(clusters.values()))
     policy = current_policy(current, base)[1] if current and today else None
     return back_test(trace, base, policy, resize=True)
-
-
-def _compile_all(candidates: list[Candidate], on: Workload) -> None:
-    """One session with every policy, so that the simulator is compiled once and not in every worker."""
-    first = take_sessions(on, np.array([0]), on.session_starts()[:1])
-    for candidate in {(one.policy.name, has_roles(one.cluster)): one for one in candidates}.values():
-        simulate(first, candidate.cluster, candidate.policy)
 
 
 def _provenance(workload: Workload, base: Cluster, seed: int) -> dict[str, Any]:

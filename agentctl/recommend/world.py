@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,7 @@ from agentctl.recommend.search import Candidate, Ladder, Measured, measured
 from agentctl.sim.driver import simulate
 from agentctl.sim.outcome import Outcome
 from agentctl.slo import Slo
-from agentctl.trace import PrefixTree
 from agentctl.workload import Workload
-from agentctl.workload.arrays import LazyTree
 
 MOST_WORKLOADS = 4
 
@@ -42,8 +39,7 @@ class World:
 
     def __getstate__(self) -> dict[str, Any]:
         """For workers elsewhere: what is known goes along, the file that it is written to does not."""
-        trace = replace(self._trace, tree=prefix_tree(self._trace.tree), as_logged=None)
-        return {**vars(self), "_trace": trace, "_workloads": {}, "runs": Runs(known=self.runs.lines())}
+        return {**vars(self), "_workloads": {}, "runs": Runs(known=self.runs.lines())}
 
     def _workload_at(self, scenario: Scenario, load: float) -> Workload:
         """Candidates of a scenario follow each other."""
@@ -93,8 +89,3 @@ def _name(candidate: Candidate) -> tuple[str, int]:
 
 def _at_trace_load(world: World, candidate: Candidate, scenario: Scenario) -> Measured:
     return world.measure(candidate, scenario, 0)
-
-
-def prefix_tree(tree: PrefixTree | LazyTree) -> PrefixTree:
-    """With its arrays read."""
-    return PrefixTree(tree.parent, tree.depth, tree.hash, tree.first_row)

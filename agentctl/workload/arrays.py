@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,10 @@ class LazyTree:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With its arrays, for workers elsewhere."""
+        return PrefixTree, (self.parent, self.depth, self.hash, self.first_row)
 
     @property
     def parent(self) -> NDArray[np.uint32]:

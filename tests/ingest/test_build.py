@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agentctl.engines.forked import Spawned
 from agentctl.errors import AgentctlError, BadRecordsError, InputError
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.trace import open_trace
@@ -45,7 +46,7 @@ def test_shards_in_any_order_and_any_number_of_workers_give_the_same_bytes(tmp_p
     shards = [write(tmp_path / f"part{k}.jsonl", rows(40, 40 * k)) for k in range(3)]
     ingest(shards, tmp_path / "a.trace")
     ingest(shards[::-1], tmp_path / "b.trace")
-    ingest(shards, tmp_path / "c.trace", IngestOptions(workers=3))
+    ingest(shards, tmp_path / "c.trace", engine=Spawned(3))
     assert content(tmp_path / "a.trace") == content(tmp_path / "b.trace") == content(tmp_path / "c.trace")
 
 

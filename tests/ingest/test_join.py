@@ -14,6 +14,7 @@ from oracles.joining import Log
 from oracles.joining import join as join_by_hand
 from oracles.renderings import SAME, TIMES, agreeing, answered, first_attempt, read_truth
 
+from agentctl.engines.forked import Spawned
 from agentctl.errors import InputError, UsageError
 from agentctl.formats._names import shared_id
 from agentctl.formats.base import ReadOptions, readers
@@ -308,8 +309,7 @@ def test_router_engines_and_a_gateway_together_give_the_whole_truth(tmp_path, tr
 @pytest.mark.parametrize("workers", [1, 2])
 def test_stored_messages_bring_their_chains_and_the_router_its_sessions(tmp_path, truth, workers):
     """A proxy's own session ids are one per request; finish reasons come from the answers that it stored."""
-    options = IngestOptions(join="x-request-id", workers=workers)
-    trace = ingest([STORED, ROUTER, ENGINES], tmp_path / "a.trace", options).trace
+    trace = ingest([STORED, ROUTER, ENGINES], tmp_path / "a.trace", BY_ID, engine=Spawned(workers)).trace
     table, origin = trace.requests(), trace.meta["time_origin_ns"]
     everything = {*SAME, *TIMES, "gap_s", "parent_request_id"}
     assert agreeing(table, truth, first_attempt, origin) == everything - {"http_status"}
@@ -332,7 +332,7 @@ def test_the_bytes_do_not_depend_on_order_or_workers(tmp_path):
     files = [ROUTER, ENGINES, PROXY]
     ingest(files, tmp_path / "a.trace", BY_ID)
     ingest(files[::-1], tmp_path / "b.trace", BY_ID)
-    ingest(files, tmp_path / "c.trace", IngestOptions(join="x-request-id", workers=2))
+    ingest(files, tmp_path / "c.trace", BY_ID, engine=Spawned(2))
     for name in FILES:
         content = {(tmp_path / folder / name).read_bytes() for folder in ("a.trace", "b.trace", "c.trace")}
         assert len(content) == 1

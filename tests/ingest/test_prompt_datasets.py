@@ -11,6 +11,7 @@ import pytest
 from oracles import chained
 from oracles.tau_bench_messages import FILE
 
+from agentctl.engines.forked import Spawned
 from agentctl.errors import AgentctlError
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.ingest.hashing import BLOCK, MESSAGE
@@ -46,8 +47,8 @@ def write(path, rows):
     return path
 
 
-def built(folder, files, **options):
-    trace = ingest(files, folder, IngestOptions(**options)).trace
+def built(folder, files, engine=None, **options):
+    trace = ingest(files, folder, IngestOptions(**options), engine=engine).trace
     return {name: (trace.path / name).read_bytes() for name in FILES}
 
 
@@ -58,7 +59,7 @@ def test_the_dataset_depends_neither_on_the_run_nor_on_the_order_of_files_nor_on
     options = {"salt": tmp_path / "salt"} if salted else {}
     first = built(tmp_path / "a.trace", [one, two], **options)
     assert built(tmp_path / "b.trace", [two, one], **options) == first
-    assert built(tmp_path / "c.trace", [one, two], workers=2, **options) == first
+    assert built(tmp_path / "c.trace", [one, two], Spawned(2), **options) == first
 
 
 def test_the_rows_of_a_file_may_stand_in_any_order(tmp_path):
