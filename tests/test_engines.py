@@ -78,3 +78,11 @@ def test_at_least_one_core_works():
 def test_options_that_do_not_go_together(asked, words):
     with pytest.raises(UsageError, match=words):
         engine_of(*asked)
+
+
+def test_a_node_with_another_version_is_refused():
+    pytest.importorskip("ray", reason='ray is not installed: pip install "agentctl[ray]"')
+    from agentctl.engines.ray_core import _run
+
+    with pytest.raises(AgentctlError, match=r"has agentctl .*; expected 0\.0\.1"):
+        _run("0.0.1", [], None)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from agentctl import __version__
 from agentctl.errors import AgentctlError, UsageError
 
 IN_FLIGHT = 3  # tasks per core: the next ones wait on the workers already
@@ -64,7 +65,7 @@ class RayCore:
         try:
             while True:
                 while len(running) < IN_FLIGHT * self.workers and (one := next(waiting, None)) is not None:
-                    running[task.remote([shared], one[1])] = one[0]
+                    running[task.remote(__version__, [shared], one[1])] = one[0]
                 if not running:
                     return
                 done, _ = ray.wait(list(running), num_returns=1)
@@ -91,10 +92,12 @@ class RayCore:
             self._ray.shutdown()
 
 
-def _run(shared: list[Any], item: Any) -> Any:
+def _run(version: str, shared: list[Any], item: Any) -> Any:
     """On a worker. The reference comes in a list, so that Ray does not unpack it for every task."""
     import ray
 
+    if version != __version__:  # before anything of it is unpacked: its results would be other ones
+        raise AgentctlError(f"a node of the Ray cluster has agentctl {__version__}", expected=version)
     key = shared[0].hex()
     if key not in _fetched:
         _fetched.clear()
