@@ -290,7 +290,9 @@ def _check_roles(cluster: Cluster) -> None:
         raise ConfigError("no pool has a role", place="[router.split]", hint="leave it out")
     if roles == {"both"} and cluster.network is not None:
         raise ConfigError(
-            "links pools of different roles, and all are both", place="[network]", hint="leave it out"
+            "links pools of different roles, and all are both",
+            place="[network]",
+            hint="leave it out, or let agentctl recommend --roles all find roles",
         )
     if roles == {"decode"}:
         raise ConfigError(

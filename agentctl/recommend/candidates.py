@@ -13,7 +13,7 @@ from agentctl.policies._settings import router_words, settled
 from agentctl.policies.base import Policy, load_policy
 from agentctl.profile import Profile
 from agentctl.recommend.grid import Axis, policy_grid
-from agentctl.recommend.roles import ROLES, others_than_today
+from agentctl.recommend.roles import ROLES, check_fits, others_than_today
 from agentctl.recommend.search import Candidate
 from agentctl.recommend.variants import setting_of, variant_of
 from agentctl.simulate import current_policy, policy_of
@@ -61,16 +61,15 @@ def candidates_of(
     ]
     grid = [_differing(any_cluster, axes, values) for values in itertools.product(*(a.values for a in axes))]
     grid = list(dict.fromkeys(grid))
+    if roles:
+        check_fits(roles, clusters.values())
     assigned = {
         (settings, n): others_than_today(variant_of(cluster, settings), roles) if roles else []
         for settings in grid
         for n, cluster in clusters.items()
     }
     if roles and not any(assigned.values()):
-        raise UsageError(
-            f"{roles} is nothing that {' or '.join(map(str, clusters))} engines can be beside what they are",
-            place="--roles",
-        )
+        raise UsageError("nothing is tried beside today's cluster", place=f"--roles {roles}")
     n_clusters = sum(1 + len(found) for found in assigned.values())
     if len(texts) * n_clusters > MOST_CANDIDATES:
         raise UsageError(

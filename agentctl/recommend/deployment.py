@@ -22,6 +22,7 @@ from agentctl.recommend.objectives import OBJECTIVES
 from agentctl.recommend.pairs import Range, compare
 from agentctl.recommend.search import Candidate, Found, Ladder, Measured
 from agentctl.sim.outcome import Outcome
+from agentctl.sim.pair_state import has_roles
 from agentctl.workload import Workload
 
 WATCHED_REPLICATES = 8  # resamples that the canary's intervals are taken from
@@ -178,7 +179,9 @@ def _standings(facts: Facts, asked: Asked | None, who: Deployable) -> list[Stand
         if engines != chosen.candidate.engines:
             continue
         if theirs is None:
-            found.append(Standing(title, None, ("nothing comes near",), "none"))
+            is_split = has_roles(rows[title, engines].candidate.cluster)
+            reason = "roles are not written down yet" if is_split else "nothing comes near"
+            found.append(Standing(title, None, (reason,), "none"))
         elif theirs.title == title:
             found.append(Standing(title, title, ("exactly",), "none"))
         else:

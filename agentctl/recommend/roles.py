@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -68,12 +68,25 @@ def others_than_today(cluster: Cluster, asked: str) -> list[str]:
            `all` leaves out where only some pools are both: to every policy here that knows of roles such a
            pool computes prompts or decodes, as the others lack
     """
+    known = list(dict.fromkeys(name for one in asked.split(",") for name in _fitting(one.strip(), cluster)))
+    return [name for name in known if name != roles_of(cluster)]
+
+
+def check_fits(asked: str, clusters: Iterable[Cluster]) -> None:
+    """Raise UsageError for an entry of `--roles` that none of the clusters can be."""
+    sizes = list(clusters)
+    for one in asked.split(","):
+        if not any(_fitting(one.strip(), cluster) for cluster in sizes):
+            engines = " or ".join(str(cluster.n_engines) for cluster in sizes)
+            raise UsageError(f"{one} is nothing that {engines} engines can be", place="--roles")
+
+
+def _fitting(asked: str, cluster: Cluster) -> list[str]:
+    """The assignments of the cluster that one entry asks for."""
     found = dict(_assignments(cluster.pools))
     if asked == ALL:
-        known = [name for name, pools in found.items() if not _is_mixture(pools)]
-    else:
-        known = [name for one in asked.split(",") if (name := _read(one.strip(), cluster)) in found]
-    return [name for name in dict.fromkeys(known) if name != roles_of(cluster)]
+        return [name for name, pools in found.items() if not _is_mixture(pools)]
+    return [name for name in [_read(asked, cluster)] if name in found]
 
 
 def _assignments(pools: Sequence[Pool]) -> Iterator[tuple[str, tuple[Pool, ...]]]:

@@ -182,8 +182,10 @@ def test_by_default_policies_that_place_both_halves_are_tried_too():
 
 
 def test_roles_that_no_size_can_have_are_a_usage_error():
-    with pytest.raises(UsageError, match="nothing that 4 engines"):
-        candidates_of({4: ALIKE}, ["lmetric"], None, (), "1+7")
+    with pytest.raises(UsageError, match=r"1\+7 is nothing that 4 engines"):
+        candidates_of({4: ALIKE}, ["lmetric"], None, (), "1+3,1+7")
+    with pytest.raises(UsageError, match="nothing is tried"):
+        candidates_of({4: ALIKE}, ["lmetric"], None, (), "both")
 
 
 def test_without_a_network_the_key_to_add_is_named(trace):
