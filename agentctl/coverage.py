@@ -91,9 +91,13 @@ def _covered(name: str, low: float, high: float, values: NDArray[Any], weights: 
 def _decodes(outcome: Outcome) -> tuple[F64, F64, F64]:
     """(decodes, their context tokens, seconds) of each stretch of time between changes, on any engine."""
     requests, parts = outcome.workload.requests, []
+    where, since = outcome.engine, outcome.first_token_s
+    if outcome.decode_engine is not None and outcome.move_ended_s is not None:
+        where = outcome.decode_engine
+        since = np.where(np.isnan(outcome.move_ended_s), since, outcome.move_ended_s)
     for engine in range(outcome.n_engines):
-        mine = outcome.done & (outcome.engine == engine) & (outcome.finish_s > outcome.first_token_s)
-        start, end = outcome.first_token_s[mine], outcome.finish_s[mine]
+        mine = outcome.done & (where == engine) & (outcome.finish_s > since)
+        start, end = since[mine], outcome.finish_s[mine]
         if not start.size:
             continue
         origin = start.min()

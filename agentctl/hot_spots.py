@@ -3,7 +3,7 @@
 Load is prefill that was computed, in tokens and in the GPU time that the batch-time model gives them (as one
 chunk, without what a batch costs anyway). All of a request's prefill counts on its engine in the window of
 time in which it was first admitted. A window is hot on an engine whose prefill takes longer than the mean of
-all engines there.
+all engines there; where engines have roles, of all engines of its role.
 
 A prefix is a node of the tree of contents. What lies behind a load are its hierarchical heavy hitters
 (Cormode et al., VLDB 2003): from the leaves up, each prefix of two sessions or more that carries a tenth of
@@ -57,10 +57,10 @@ def hot_spots(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
     np.add.at(by_tokens, cell, tokens[done])
     load = np.bincount(cell, work[done], n_cells).astype(np.float64).reshape(shape)
     content = compile_content(outcome.workload, common_block(cluster))
-    hot = []
-    for engine, at in _hottest(load):
+    hot, means = [], _means(load, outcome.role_of_engine)
+    for engine, at in _hottest(load, means):
         members = done[cell == engine * n_windows + at]
-        mean = float(load[:, at].mean())
+        mean = float(means[engine, at])
         hot.append({
             "engine": engine, "from_s": start + at * width, "to_s": start + (at + 1) * width,
             "requests": members.size, "computed_prefill_tokens": int(tokens[members].sum()),
@@ -74,6 +74,7 @@ def hot_spots(outcome: Outcome, cluster: Cluster) -> dict[str, Any]:
         "start_s": start,
         "computed_prefill_tokens": by_tokens.reshape(shape).tolist(),
         "prefill_s": load.tolist(),
+        "mean_of": "all engines" if outcome.role_of_engine is None else "the engines of its role",
         "hot": hot,
     }
 
@@ -105,9 +106,18 @@ def _windows(at: Floats) -> tuple[float, float, Ints]:
     return float(start), float(width), ((at - start) // width).astype(np.int64)
 
 
-def _hottest(load: Floats) -> list[tuple[int, int]]:
-    """(engine, window) with the most above the mean of the engines in that window, that first."""
-    excess = load - load.mean(axis=0)
+def _means(load: Floats, role: Ints | None) -> Floats:
+    """For each (engine, window) the mean of the engines that it is compared with."""
+    means = np.empty_like(load)
+    for one in [None] if role is None else np.unique(role):
+        some = slice(None) if one is None else role == one
+        means[some] = load[some].mean(axis=0)
+    return means
+
+
+def _hottest(load: Floats, means: Floats) -> list[tuple[int, int]]:
+    """(engine, window) with the most above the mean of its engines in that window, that first."""
+    excess = load - means
     order = np.lexsort((*np.indices(load.shape).reshape(2, -1), -excess.ravel()))[:N_HOT]
     n_windows = load.shape[1]
     return [(int(i // n_windows), int(i % n_windows)) for i in order if excess.ravel()[i] > 0]
@@ -234,7 +244,7 @@ def hot_spots_section(document: dict[str, Any]) -> Section:
         sentence = (
             f"Hottest was engine {first['engine']} from {first['from_s']:,.0f} to "
             f"{first['to_s']:,.0f} s: prefill took {percent(first['busy_ratio'])} of that time, "
-            f"{first['times_mean']:.2f} times the mean of all engines."
+            f"{first['times_mean']:.2f} times the mean of {document['mean_of']}."
         )
     place: tuple[Column, ...] = (("engine", ""), ("from", "s"), ("to", "s"))
     load: tuple[Column, ...] = (("requests", "count"), ("computed", "tokens"), ("prefill time", "s"))
@@ -246,7 +256,7 @@ def hot_spots_section(document: dict[str, Any]) -> Section:
                 (*_place(one), *(one[key] for key in keys), one["busy_ratio"], one["times_mean"])
                 for one in hot
             ),
-            title="Hot windows: most above the mean of all engines",
+            title=f"Hot windows: most above the mean of {document['mean_of']}",
         ),
         Table(
             (*place, ("session", ""), *load, ("share", "ratio")),

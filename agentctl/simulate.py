@@ -334,28 +334,37 @@ def _within(run: Run, slos: tuple[Slo, ...]) -> dict[str, Any]:
 
 
 def _engine_facts(run: Run) -> list[dict[str, Any]]:
-    """What every engine did."""
-    n, done = run.n_engines, np.flatnonzero(run.done)
+    """What every engine did: prompts on the one that computed them, answers where they were decoded."""
+    n, done, over = run.n_engines, run.done, run.hand_overs
     engine = run.engine[done]
+    decode = engine if over is None else over.decode_engine[done]
+    is_moved = (decode != engine).astype(np.int64)
 
-    def total(of_request: NDArray[np.int64]) -> list[int]:
-        sums = np.zeros(n, np.int64)
-        np.add.at(sums, engine, of_request[done])
+    def total(here: NDArray[np.int64], there: NDArray[np.int64] | None = None) -> list[int]:
+        """Of all requests, by engine; `there`: what of it was on the decoder."""
+        sums, rest = np.zeros(n, np.int64), np.zeros(engine.size, np.int64) if there is None else there[done]
+        np.add.at(sums, engine, here[done] - rest)
+        np.add.at(sums, decode, rest)
         return [int(one) for one in sums]
 
+    output = run.output_tokens
+    of_decoder = np.zeros_like(output)
+    of_decoder[done] = (output[done] - 1) * is_moved  # the first token is out before
+    session = np.tile(run.session[done].astype(np.int64), 2)
     columns: dict[str, list[Any]] = {
         "requests": [int(one) for one in np.bincount(engine, minlength=n)],
-        "computed_prefill_tokens": total(run.computed_prefill_tokens),
-        "output_tokens": total(run.output_tokens),
+        "decoded_requests": [int(one) for one in np.bincount(decode, minlength=n)],
+        "computed_prefill_tokens": total(run.computed_prefill_tokens, over and over.computed_tokens),
+        "output_tokens": total(output, of_decoder),
         "hit_ratio": [
             cached / prompt if prompt else None
             for cached, prompt in zip(total(run.cached_tokens), total(run.prompt_tokens), strict=True)
         ],
         "sessions": [
             int(one)
-            for one in np.bincount(distinct(run.session[done].astype(np.int64) * n + engine) % n, minlength=n)
+            for one in np.bincount(distinct(session * n + np.concatenate([engine, decode])) % n, minlength=n)
         ],
-        "preemptions": total(run.preemptions),
+        "preemptions": total(run.preemptions, over and over.preemptions),
     }
     return [{"engine": e, **{key: of[e] for key, of in columns.items()}} for e in range(n)]
 

@@ -12,7 +12,7 @@ from agentctl.inside.hits import hits_figure
 from agentctl.inside.latency import tpot_figure, ttft_figure
 from agentctl.inside.look import Look
 from agentctl.metrics import Floats, Run, Samples, sessions_in_flight
-from agentctl.present import Curve, Fact, Figure, Section, Table, Value
+from agentctl.present import Curve, Fact, Figure, Section, Table, Unit, Value
 
 LATENCIES = {
     "ttft_s": "TTFT", "tpot_s": "TPOT", "itl_max_s": "longest token gap", "e2e_s": "end to end",
@@ -54,7 +54,7 @@ def balance(document: dict[str, Any], look: Look) -> Section:
     if hit is not None and uneven is not None:
         sentence = (
             f"{percent(hit)} of prompt tokens came from {source}; the busiest engine computed "
-            f"{uneven:.2f} times the mean prefill."
+            f"{uneven:.2f} times the mean prefill{' of its role' if document['hand_overs'] else ''}."
         )
     facts = tuple(
         Fact(label, metrics[key]["value"], metrics[key]["unit"], meaning)
@@ -73,17 +73,18 @@ def balance(document: dict[str, Any], look: Look) -> Section:
             ("sessions_per_min", "sessions", "that finished a turn"),
         )
     )
-    head = (
-        ("engine", "count"), ("requests", "count"), ("sessions", "count"), ("computed prefill", "tokens"),
-        ("output", "tokens"), ("hit", "ratio"), ("preemptions", "count"),
-    )  # fmt: skip
-    keys = (
-        "engine", "requests", "sessions", "computed_prefill_tokens", "output_tokens", "hit_ratio",
-        "preemptions",
-    )  # fmt: skip
-    rows = tuple(tuple(engine[key] for key in keys) for engine in document["engines"])
+    columns: dict[str, tuple[str, Unit]] = {
+        "engine": ("engine", "count"), "requests": ("requests", "count"),
+        "decoded_requests": ("decoded", "count"), "sessions": ("sessions", "count"),
+        "computed_prefill_tokens": ("computed prefill", "tokens"), "output_tokens": ("output", "tokens"),
+        "hit_ratio": ("hit", "ratio"), "preemptions": ("preemptions", "count"),
+    }  # fmt: skip
+    if document["hand_overs"] is None:
+        del columns["decoded_requests"]  # all of the engine's own
+    rows = tuple(tuple(engine[key] for key in columns) for engine in document["engines"])
+    table = Table(tuple(columns.values()), rows)
     figures = (hits_figure([look]), load_figure([look])) if hit is not None else ()
-    return Section("balance", "Hits and balance", sentence, facts, (Table(head, rows),), figures)  # type: ignore[arg-type]
+    return Section("balance", "Hits and balance", sentence, facts, (table,), figures)
 
 
 def course(document: dict[str, Any], run: Run) -> Section:

@@ -8,13 +8,15 @@ import pytest
 from agentctl.coverage import coverage, section_of
 
 
-def outcome_of(first, finish, prompt, output, hit=None, engine=None):
+def outcome_of(first, finish, prompt, output, hit=None, engine=None, decode_engine=None, move_ended=None):
     n = len(first)
     requests = SimpleNamespace(prompt_tokens=np.array(prompt), output_tokens=np.array(output))
     hits = np.zeros(n, int) if hit is None else np.array(hit)
     return SimpleNamespace(
         workload=SimpleNamespace(requests=requests), done=np.ones(n, bool), n_engines=2,
         engine=np.zeros(n, int) if engine is None else np.array(engine),
+        decode_engine=None if decode_engine is None else np.array(decode_engine),
+        move_ended_s=None if move_ended is None else np.array(move_ended, float),
         first_token_s=np.array(first, float), finish_s=np.array(finish, float), found_tokens=hits,
         computed_prefill_tokens=requests.prompt_tokens - hits,
     )  # fmt: skip
@@ -34,6 +36,15 @@ def test_two_decodes_at_once_are_outside_of_a_calibration_of_single_ones():
 
 def test_on_two_engines_they_are_not_at_once():
     assert by_name(outcome_of(*TWO, engine=[0, 1]), n_decode=[0, 1])["n_decode"].outside == 0
+
+
+def test_who_was_handed_over_decodes_on_its_decoder_from_its_transfer_on():
+    moved = outcome_of(*TWO, decode_engine=[1, 0], move_ended=[2, np.nan])  # from 2 to 3 s and from 2 to 4 s
+    assert by_name(moved, n_decode=[0, 1])["n_decode"].outside == 0
+    both = outcome_of(*TWO, decode_engine=[1, 1], move_ended=[2, 3])  # one after the other
+    assert by_name(both, n_decode=[0, 1])["n_decode"].outside == 0
+    found = by_name(both, decode_context=[0, 600])["decode_context"]
+    assert found.most == pytest.approx(510)
 
 
 def test_contexts_grow_by_the_tokens_that_were_sent():

@@ -28,7 +28,7 @@ def hot(looks: Sequence[Look]) -> Section:
         sentence = (
             f"Hottest under {looks[0].name} was engine {first['engine']} from {_window(first)}: prefill "
             f"took {percent(first['busy_ratio'])} of that time, {first['times_mean']:.2f} times the mean of "
-            "all engines."
+            f"{looks[0].spots['mean_of']}."
         )
     tables = (Table(head, rows, "The hottest window of each"),) if rows else ()
     return Section("hot-spots", "Hot spots", sentence, tables=tables, figures=(hot_figure(looks),))

@@ -53,6 +53,19 @@ class Draws(NamedTuple):
     busy_j: float  # above that, in their steps
 
 
+class HandOvers(NamedTuple):
+    """Of pools with roles: where requests were decoded and what happened there; arrays over requests.
+
+    Who was not handed over was decoded on its own engine, and has zeros in the last two.
+    """
+
+    role_of_engine: Counts  # [engine] a number for each role: only engines of one role are expected alike
+    decode_engine: Counts
+    sent_s: Floats  # when it left the router
+    computed_tokens: Counts  # of `computed_prefill_tokens`, on its decoder
+    preemptions: Counts  # of `preemptions`, there
+
+
 class Run(NamedTuple):
     """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.
 
@@ -60,8 +73,10 @@ class Run(NamedTuple):
     cached_tokens  prompt tokens found in any cache at first admission, KV tiers included
     host_tokens    of these, in tiers of the engine alone; global_tokens: in tiers of the whole cluster; None
                    without such a tier
-    transfer_s     from the start of a request's loads to their end; None without tiers
+    transfer_s     from the start of a request's loads, and of its hand-over, to their end; None without tiers
+                   and roles
     energy_j       above idle, NaN where its engine's power is unknown; None: of all engines, as `draws`
+    engine         where its prompt was computed; `hand_overs`: where the rest was, None: there, too
 
     Four cost extra and may be missing: `session_tokens` are the prompt tokens that an earlier request of the
     same session had, `copies` is on how many engines a block of content was, on average, `isolated` is what
@@ -96,6 +111,7 @@ class Run(NamedTuple):
     isolated: Isolated | None = None
     energy_j: Floats | None = None
     draws: Draws | None = None
+    hand_overs: HandOvers | None = None
     score: Floats | None = None
     cost: Floats | None = None
     utility: Floats | None = None

@@ -8,6 +8,7 @@ from agentctl.metrics.base import Counts, Floats, Run, Unknown, metric
 
 NO_SHARING = Unknown("what requests share was not asked for in this run")
 NO_TIER = Unknown("no such KV tier is simulated")
+NOTHING_MOVES = Unknown("no KV tier is simulated, and no pool has a role")
 
 
 @metric("ratio", "higher", "run")
@@ -52,9 +53,10 @@ def hit_global_ratio(run: Run) -> float | Unknown | None:
 
 @metric("s", "lower", "request")
 def transfer_s(run: Run) -> Floats | Unknown:
-    """Time from the start of a request's loads from KV tiers to their end; of those that load."""
+    """Time from the start of a request's loads from KV tiers, and of its hand-over to another engine, to
+    their end, added up; of those for which KV moves."""
     if run.transfer_s is None:
-        return NO_TIER
+        return NOTHING_MOVES
     return np.where(run.done & (run.transfer_s > 0), run.transfer_s, np.nan)
 
 

@@ -54,7 +54,8 @@ def ttfet_first_non_tool_turn_s(run: Run) -> Unknown:
 
 @metric("count", "lower", "run")
 def migrations(run: Run) -> int:
-    """Turns on another engine than the finished turn of their session that arrived before."""
+    """Turns whose prompt was computed on another engine than that of the finished turn of their session that
+    arrived before; with roles: than where that was decoded."""
     _, moved = _later_turns(run)
     return int(moved.sum())
 
@@ -68,8 +69,12 @@ def migration_ratio(run: Run) -> float | None:
 
 @metric("count", "lower", "session")
 def engines_per_session(run: Run) -> Floats:
-    """Different engines that served a session's finished turns: session replication."""
-    served = distinct(run.session[run.done].astype(np.int64) * run.n_engines + run.engine[run.done])
+    """Different engines that served a session's finished turns, prompt or rest: session replication."""
+    session, engine = run.session[run.done].astype(np.int64), run.engine[run.done]
+    if run.hand_overs is not None:
+        session = np.tile(session, 2)
+        engine = np.concatenate([engine, run.hand_overs.decode_engine[run.done]])
+    served = distinct(session * run.n_engines + engine)
     n = np.bincount(served // run.n_engines, minlength=run.n_sessions).astype(np.float64)
     return np.where(n > 0, n, np.nan)
 
@@ -141,5 +146,6 @@ def _later_turns(run: Run) -> tuple[Counts, Counts]:
     """(finished turns after a session's first, whether each is on another engine than the one before)."""
     turns = _turns(run)
     session, engine = run.session[turns], run.engine[turns]
+    before = engine if run.hand_overs is None else run.hand_overs.decode_engine[turns]
     later = np.flatnonzero(session[1:] == session[:-1]) + 1
-    return turns[later], engine[later] != engine[later - 1]
+    return turns[later], engine[later] != before[later - 1]

@@ -26,7 +26,7 @@ from agentctl.sim.outcome_of import outcome_of
 from agentctl.sim.pair_state import has_roles
 from agentctl.sim.samples import first_samples, sample_from
 from agentctl.sim.sight import SEES_HITS, Sight, sight_of
-from agentctl.sim.splitting import both, is_split, side_of
+from agentctl.sim.splitting import both, check_sides, is_split, side_of
 from agentctl.sim.state import ENDED, LOST_HOLDS, OUT_OF_KV, STOP, State
 from agentctl.sim.view import View
 from agentctl.workload import Requests, Workload
@@ -123,6 +123,7 @@ def begin(
         )
     sight = sight_of(cluster.router, sees, memory, workload, cluster.n_engines)
     if has_roles(cluster) and not places:
+        check_sides(cluster, getattr(policy, "name", "without a name"))
         asks_hits = (cluster.router.split or {}).get("rule", "always") != "always"
         sight = sight._replace(memory=2 * sight.memory, sees=sight.sees | SEES_HITS * asks_hits)
     if workload.fleet is not None:

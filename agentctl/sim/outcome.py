@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from agentctl.metrics import Draws, Run, Samples
+from agentctl.metrics import Draws, HandOvers, Run, Samples
 from agentctl.sim.fleet_outcome import Served
 from agentctl.workload import Workload
 
@@ -73,12 +73,18 @@ class Outcome:
     hit_global_tokens: I64 | None = None
     # or roles: and from the start to the end of its transfer, of a request that was handed over
     transfer_s: F64 | None = None
-    # with roles only: where tokens but the first were computed, tokens moved there and found there, and when
+    # with roles only: the role of each engine; when a request left the router; where tokens but the first
+    # were computed, tokens moved there and found there, and when; of its prefill and its preemptions, what
+    # was there
+    role_of_engine: I64 | None = None
+    sent_s: F64 | None = None
     decode_engine: I64 | None = None
     moved_tokens: I64 | None = None
     decode_hit_tokens: I64 | None = None
     move_began_s: F64 | None = None
     move_ended_s: F64 | None = None
+    decode_computed_tokens: I64 | None = None
+    decode_preemptions: I64 | None = None
     tiers: tuple[TierUse, ...] = ()
     served: Served | None = None  # where pools have different models
     # where the power of any engine is known: joules above idle of a request (NaN: of an engine whose power is
@@ -166,8 +172,19 @@ class Outcome:
             transfer_s=self.transfer_s,
             energy_j=self.energy_j,
             draws=self._draws(),
+            hand_overs=self._hand_overs(),
             **of_models,
         )
+
+    def _hand_overs(self) -> HandOvers | None:
+        if self.decode_engine is None:
+            return None
+        assert self.role_of_engine is not None and self.sent_s is not None
+        assert self.decode_computed_tokens is not None and self.decode_preemptions is not None
+        return HandOvers(
+            self.role_of_engine, self.decode_engine, self.sent_s, self.decode_computed_tokens,
+            self.decode_preemptions,
+        )  # fmt: skip
 
     def _draws(self) -> Draws | None:
         if not self.energy:
@@ -175,7 +192,8 @@ class Outcome:
         return Draws(sum(one.idle_w for one in self.energy), sum(one.busy_j for one in self.energy))
 
     def table(self) -> pa.Table:
-        """outcome.parquet: one row per request in workload order; null where it does not apply."""
+        """outcome.parquet: one row per request in workload order; null where it does not apply. What only
+        roles or models have are columns behind the others."""
         requests, missing, n = self.workload.requests, ~self.done, self.done.size
 
         def if_done(values: I64 | F64, kind: pa.DataType) -> pa.Array:
@@ -220,6 +238,16 @@ class Outcome:
                 "energy_j": pa.nulls(n, pa.float64()) if self.energy_j is None else known(self.energy_j),
             }
         )
+        if self.moved_tokens is not None and self.sent_s is not None:
+            moves = (self.move_began_s, self.move_ended_s)
+            table = (
+                table.append_column("sent_s", if_done(self.sent_s, pa.float64()))
+                .append_column("moved_tokens", if_done(self.moved_tokens, pa.int64()))
+                .append_column("decode_hit_tokens", if_known(self.decode_hit_tokens, pa.int64()))
+            )
+            for key, instants in zip(("move_began_s", "move_ended_s"), moves, strict=True):
+                assert instants is not None
+                table = table.append_column(key, known(instants))
         if self.served is None:
             return table
         of = self.served

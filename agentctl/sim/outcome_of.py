@@ -56,7 +56,7 @@ def outcome_of(workload: Workload, cluster: Cluster, replay: Replay, observed: b
         outcome.session_tokens = session_tokens(
             content, session, outcome.arrival_s, prompt, common_block(cluster)
         )
-        outcome.copies = copies(content, outcome.done, outcome.engine)
+        outcome.copies = copies(content, outcome.done, outcome.engine, outcome.decode_engine)
     return outcome
 
 
@@ -64,13 +64,17 @@ def _set_hand_overs(outcome: Outcome, s: State) -> None:
     """Both halves together; what a request that was turned away had come to is void."""
     n, done = outcome.done.size, outcome.done
     pairs, first = s.pairs, s.jobs[n:]
-    outcome.arrival_s = np.where(np.isnan(pairs["arrived"]), outcome.arrival_s, pairs["arrived"])
     is_moved = done & (pairs["decode"] >= 0)
+    outcome.role_of_engine = s.limits["role"].astype(np.int64)
+    outcome.sent_s = np.where(done, np.where(is_moved, first["arrival"], outcome.arrival_s), np.nan)
+    outcome.arrival_s = np.where(np.isnan(pairs["arrived"]), outcome.arrival_s, pairs["arrived"])
     outcome.decode_engine = outcome.engine
     outcome.engine = np.where(done, pairs["prefill"], -1).astype(np.int64)
     outcome.scheduled_s = np.where(is_moved, first["scheduled"], outcome.scheduled_s)
     outcome.hit_tokens = np.where(is_moved, first["hit"], outcome.hit_tokens)
     outcome.decode_hit_tokens = np.where(is_moved, s.jobs["hit"][:n], 0).astype(np.int64)
+    outcome.decode_computed_tokens = np.where(is_moved, outcome.computed_prefill_tokens, 0)
+    outcome.decode_preemptions = np.where(is_moved, outcome.preemptions, 0)
     outcome.computed_prefill_tokens = np.where(done, outcome.computed_prefill_tokens + first["prefilled"], 0)
     outcome.preemptions = np.where(done, outcome.preemptions + first["preemptions"], 0)
     outcome.moved_tokens = np.where(is_moved, pairs["moved"], 0).astype(np.int64)

@@ -81,6 +81,15 @@ def make_pairs(
 
 def _network_of(cluster: Cluster) -> tuple[float, float]:
     """Seconds per token that moves, and the latency."""
+    named = ((pool.model or pool.profile.model, pool.name) for pool in cluster.pools)
+    models = {model: name for model, name in named if model is not None}
+    if len(models) > 1:
+        told = ", ".join(f"{name} has {model}" for model, name in models.items())
+        raise ConfigError(
+            f"KV moves between pools of different models: {told}",
+            place="[[pool]] model",
+            expected="one model in all pools: what one has computed another cannot read",
+        )
     sizes = {pool.profile.kv_bytes_per_token for pool in cluster.pools}
     size = sizes.pop()
     if sizes or size is None:
@@ -94,5 +103,6 @@ def _network_of(cluster: Cluster) -> tuple[float, float]:
             "missing, and KV moves between pools of different roles",
             place="[network]",
             expected="bytes_per_s, and latency_s if it has any",
+            hint="write [network] and bytes_per_s = 25e9, or what yours is, into the cluster file",
         )
     return size / cluster.network.bytes_per_s, cluster.network.latency_s

@@ -32,24 +32,33 @@ SIDES = np.dtype(
 )  # fmt: skip
 
 
-def make_sides(cluster: Cluster | None, is_on: bool) -> NDArray[Any]:
-    """Raises ConfigError for pools between which a policy of one engine cannot be asked."""
-    sides = np.zeros(1, SIDES)
-    if cluster is None or not is_on:
-        return sides
-    roles = np.repeat([ROLES[pool.role] for pool in cluster.pools], [pool.engines for pool in cluster.pools])
+def check_sides(cluster: Cluster, policy: str) -> None:
+    """Raise ConfigError for pools between which a policy of one engine, `policy`, cannot be asked."""
+    roles = _roles(cluster)
     if any(pool.role == "both" for pool in cluster.pools) or not (roles == PREFILL).any():
         raise ConfigError(
-            f"the policy {cluster.router.policy} names one engine, and pools are both and more",
+            f"the policy {policy} names one engine, and pools are both and more",
             place="[[pool]] role",
             expected="prefill and decode pools only, or a policy that knows of roles, like conserve-pd",
         )
-    changes = np.flatnonzero(np.diff(roles))
-    if changes.size > 1:
+    if np.count_nonzero(np.diff(roles)) > 1:
         raise ConfigError(
             "prefill pools stand between decode pools", place="[[pool]] role", hint="list them together"
         )
-    border, n = int(changes[0]) + 1, roles.size
+
+
+def _roles(cluster: Cluster) -> NDArray[np.int64]:
+    """Of every engine."""
+    return np.repeat([ROLES[pool.role] for pool in cluster.pools], [pool.engines for pool in cluster.pools])
+
+
+def make_sides(cluster: Cluster | None, is_on: bool) -> NDArray[Any]:
+    """Of pools that were checked."""
+    sides = np.zeros(1, SIDES)
+    if cluster is None or not is_on:
+        return sides
+    roles = _roles(cluster)
+    border, n = int(np.flatnonzero(np.diff(roles))[0]) + 1, roles.size
     split = build(Split, cluster.router.split or {}, "[router.split]")
     sides["is_on"] = True
     first, second = ("prefill", "decode") if roles[0] == PREFILL else ("decode", "prefill")

@@ -22,6 +22,7 @@ SPOTS = {
     "window_s": 10.0,
     "start_s": 0.0,
     "prefill_s": [[5.0, 1.0], [2.5, 0.0]],
+    "mean_of": "all engines",
     "hot": [
         {"engine": 1, "from_s": 0.0, "to_s": 10.0, "busy_ratio": 0.5, "times_mean": 1.33},
     ],

@@ -197,6 +197,9 @@ def check_placer(
     assert outcome.decode_engine.tolist() == [q.decode_engine for q in judged]
     assert outcome.moved_tokens.tolist() == [q.moved for q in judged]
     assert outcome.decode_hit_tokens.tolist() == [q.decode_hit for q in judged]
+    assert outcome.decode_computed_tokens.tolist() == [q.decode_prefilled for q in judged]
+    assert outcome.decode_preemptions.tolist() == [q.decode_preemptions for q in judged]
+    np.testing.assert_allclose(outcome.sent_s, [q.sent for q in judged], rtol=relative)
     for name, field in (("transfer_began", outcome.move_began_s), ("transfer_ended", outcome.move_ended_s)):
         np.testing.assert_allclose(field, [getattr(q, name) for q in judged], rtol=relative, err_msg=name)
     if tiers:

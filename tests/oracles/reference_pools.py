@@ -111,6 +111,9 @@ class PoolResult(Result):
     moves: int = 0
     transfer_began: float = math.nan  # when its decoder had blocks for it
     transfer_ended: float = math.nan
+    sent: float = math.nan  # when it left the router
+    decode_prefilled: int = 0  # of `prefilled`, on its decode engine
+    decode_preemptions: int = 0  # of `preemptions`, there
 
 
 # ---------------------------------------------------------------------------------------------- the cluster
@@ -278,10 +281,11 @@ class PoolCluster(Cluster):
         result = PoolResult(
             "done", one.prefill if one is not None else engine, self.arrived_at[job.r], first.scheduled,
             job.first_token, now, first.hit, job.prefilled, job.preemptions, job.token_times,
-            decode_engine=engine,
+            decode_engine=engine, sent=first.arrival,
         )  # fmt: skip
         if one is not None:
             del self.hand_overs[job.r]
+            result.decode_prefilled, result.decode_preemptions = job.prefilled, job.preemptions
             result.prefilled += first.prefilled
             result.preemptions += first.preemptions
             result.decode_hit, result.moved, result.moves = job.hit, one.moved, 1

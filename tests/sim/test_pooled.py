@@ -113,6 +113,21 @@ def test_what_cannot_be_simulated_is_refused(roles, changes, words):
         simulate(case.workload, cluster, policy_of(lambda view, r: 0))
 
 
+def test_it_is_the_policy_that_was_asked_which_names_one_engine():
+    case = one_request()
+    cluster = with_roles(case, ("prefill", "both"), FAST)  # whose own policy is another one
+    with pytest.raises(ConfigError, match="the policy test names one engine"):
+        simulate(case.workload, cluster, policy_of(lambda view, r: 0))
+
+
+def test_kv_of_one_model_does_not_move_to_another():
+    case = one_request()
+    cluster = with_roles(case, ("prefill", "decode"), FAST)
+    pools = tuple(replace(pool, model=f"m-{pool.role}") for pool in cluster.pools)
+    with pytest.raises(ConfigError, match="different models: p0 has m-prefill, p1 has m-decode"):
+        simulate(case.workload, replace(cluster, pools=pools), policy_of(lambda view, r: 0))
+
+
 def test_keys_of_another_rule_are_refused():
     cluster = with_roles(one_request(), ("prefill", "decode"), FAST)
     split = {"rule": "always", "uncached_tokens": 5}
