@@ -65,6 +65,13 @@ class HandOvers(NamedTuple):
     computed_tokens: Counts  # of `computed_prefill_tokens`, on its decoder
     preemptions: Counts  # of `preemptions`, there
 
+    def of(self, some: NDArray[np.bool_]) -> HandOvers:
+        """Of these requests only."""
+        return HandOvers(
+            self.role_of_engine, self.decode_engine[some], self.sent_s[some], self.computed_tokens[some],
+            self.preemptions[some],
+        )  # fmt: skip
+
 
 class Run(NamedTuple):
     """What the metrics read of one simulated run; arrays over requests in workload order, seconds and tokens.

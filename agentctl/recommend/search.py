@@ -154,12 +154,14 @@ def after_warm_up(run: Run) -> Run:
     counted = (starts >= known.min() + WARM_UP * np.ptp(known)) & np.isfinite(starts)
     of_request = counted[run.session]
     numbers = np.cumsum(counted) - 1
-    kept = {
+    kept: dict[str, Any] = {
         name: values[of_request]
         for name, values in run._asdict().items()
         if isinstance(values, np.ndarray) and values.shape == of_request.shape
     }
     kept["session"] = numbers[kept["session"]].astype(np.int32)
+    if run.hand_overs is not None:
+        kept["hand_overs"] = run.hand_overs.of(of_request)
     return run._replace(n_sessions=int(counted.sum()), **kept)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl.metrics import Run
+from agentctl.metrics import HandOvers, Run
 from agentctl.recommend.search import Ladder, Measured, after_warm_up, measured, search
 from agentctl.slo import parse_slos
 
@@ -75,6 +75,16 @@ def test_sessions_that_start_in_the_first_tenth_of_the_starts_are_not_counted_in
     assert warm.n_sessions == 2
     assert warm.arrival_s.tolist() == [4.0, 40.0]  # a session at the very edge counts
     assert warm.session.tolist() == [0, 1]
+
+
+def test_what_happened_on_decoders_is_left_out_alike():
+    run = run_of_sessions([0.0, 3.0, 4.0, 40.0])
+    n = run.arrival_s.size
+    there = HandOvers(np.array([1, 2]), np.arange(n) % 2, run.arrival_s + 1, np.arange(n), np.arange(n))
+    warm = after_warm_up(run._replace(n_engines=2, hand_overs=there)).hand_overs
+    assert warm.role_of_engine.tolist() == [1, 2]
+    assert warm.sent_s.tolist() == [5.0, 41.0] and warm.decode_engine.tolist() == [0, 1]
+    assert warm.computed_tokens.tolist() == warm.preemptions.tolist() == [2, 3]
 
 
 def test_where_all_sessions_start_at_once_all_count():
