@@ -14,6 +14,7 @@ from oracles import (
     reference_pools,
     reference_sglang,
     reference_simulator,
+    reference_tiered_pools,
     reference_tiers,
 )
 from oracles.power import Power, lookup, smooth
@@ -42,6 +43,14 @@ class MeteredPoolEngine(Metered, reference_pool_engine.PoolEngine):
 
 class MeteredPoolCluster(reference_pools.PoolCluster):
     engine_type = MeteredPoolEngine
+
+
+class MeteredTieredPoolEngine(Metered, reference_tiered_pools.TieredPoolEngine):
+    pass
+
+
+class MeteredTieredPoolCluster(reference_tiered_pools.TieredPoolCluster):
+    engine_type = MeteredTieredPoolEngine
 
 
 class MeteredCluster(reference_simulator.Cluster):

@@ -13,12 +13,13 @@ from oracles.power import lookup, smooth
 from oracles.random_clusters import cases, make_case
 from oracles.reference_energy import energy
 from oracles.reference_simulator import BatchCoefficients, Limits, Request
-from oracles.tiering import UNEVEN, tiers, with_tiers
+from oracles.tiering import UNEVEN, scattered, tiers, with_tiers
 from oracles.unequal import (
     MeteredCluster,
     MeteredPoolCluster,
     MeteredSglangCluster,
     MeteredTieredCluster,
+    MeteredTieredPoolCluster,
     powers,
     unequal_cases,
     with_powers,
@@ -133,6 +134,25 @@ def test_energy_of_hand_overs_equals_the_judge(case, roles, network, seed, data)
     check_equal(results, outcome, relative=1e-9)
     if any(drawn):
         check_energy(judge, results, outcome)
+
+
+@settings(QUIET, max_examples=80)
+@given(scattered(UNEVEN), ROLES, NETWORKS, st.integers(0, 2**32), st.data())
+def test_energy_of_hand_overs_with_kv_tiers_equals_the_judge(drawn_case, roles, network, seed, data):
+    case, some, layers = drawn_case
+    drawn = [data.draw(powers(case.limits[0].batch_time.b0).filter(bool)) for _ in roles]
+    judge = MeteredTieredPoolCluster(
+        case.requests, [case.limits[0]] * len(roles), list(roles), Dice(roles, seed), network,
+        trace_block=case.trace_block, seed=case.seed, settings=case.settings, tiers=some, layers=layers,
+    )  # fmt: skip
+    for engine, pair in zip(judge.engines, drawn, strict=True):
+        engine.power = pair[0]
+    results, cluster = judge.run(), with_roles(with_tiers(case, some, layers), roles, network)
+    with with_powers(cluster, [pair[1] for pair in drawn]):
+        policy = policy_of(answering(Dice(roles, seed)), places=True)
+        outcome = simulate(case.workload, cluster, policy, case.seed)
+    check_equal(results, outcome, relative=1e-9)
+    check_energy(judge, results, outcome)
 
 
 SMOOTH = smooth(76, 224, 220, weights_s=5e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,9 @@ from oracles.comparison import QUIET, WEIGHTS, policy_of, weighted
 from oracles.pooling import NETWORKS, ROLES, Sided, check_placer, check_pooled, with_roles
 from oracles.random_clusters import cases, make_case
 from oracles.reference_placement import dynamo_splits, llmd_splits
-from oracles.reference_pools import Network
-from oracles.reference_simulator import Limits, Request
-from oracles.tiering import UNEVEN, tiers
+from oracles.reference_pools import Network, Placement
+from oracles.reference_simulator import BatchCoefficients, Limits, Request
+from oracles.tiering import UNEVEN, scattered, tiers
 
 from agentctl.cluster import Network as Link
 from agentctl.cluster import check_simulated
@@ -37,6 +38,48 @@ def test_simulator_equals_the_judge_with_roles_and_tiers(case, roles, network, s
     assume(case.concurrency is None and all(q.gap == 0 or q.gap > 1e-6 for q in case.requests))
     some = data.draw(st.lists(tiers(case.limits[0].block_tokens, UNEVEN), min_size=1, max_size=2))
     check_pooled(case, roles, network, seed, some, data.draw(st.sampled_from([None, 4])))
+
+
+@settings(QUIET, max_examples=300)
+@given(scattered(UNEVEN), ROLES, NETWORKS, st.integers(0, 2**32))
+def test_simulator_equals_the_judge_with_roles_where_tiers_are_used(drawn, roles, network, seed):
+    """Prompts of one tree: what an engine lacks another has often put into a tier."""
+    case, some, layers = drawn
+    check_pooled(case, roles, network, seed, some, layers)
+
+
+class Scripted:
+    """Request r is placed as `placements` says."""
+
+    def __init__(self, placements):
+        self.placements = placements
+
+    def place(self, view, r):
+        return self.placements[r]
+
+    def ended(self, r):
+        pass
+
+
+@pytest.mark.parametrize(("roles", "starts"), [(("both", "decode"), 6.0), (("decode", "both"), 5.0)])
+def test_room_from_a_transfer_of_no_time_is_there_for_engines_that_have_not_had_their_turn(roles, starts):
+    """Steps of 1 s, pools of 8 blocks. One request decodes on the engine for prompts, where another waits for
+    the blocks of one that was handed over; its decoder has room for it at 5 s, and hands them back at once.
+    The engine goes on with its next step at that instant: before it heard of them, or behind it."""
+    here, there = roles.index("both"), roles.index("decode")
+    requests = [
+        Request(16, 20, 0.0, (1,), session=0),
+        Request(32, 3, 0.0, (2, 3), session=1),
+        Request(96, 5, 0.0, tuple(range(4, 10)), session=2),  # all that its decoder has until 5 s
+        Request(80, 2, 0.5, tuple(range(10, 15)), session=3),  # waits
+    ]
+    step = BatchCoefficients(b0=1.0)
+    case = make_case(requests, [], 16, [Limits(kv_blocks=9, batch_time=step)])
+    local, remote = Placement(here, here), Placement(here, there)
+    placements = [local, remote, Placement(there, there), local]
+    outcome = check_placer(case, roles, Network(math.inf), lambda: Scripted(placements))
+    assert outcome.move_began_s[1] == outcome.move_ended_s[1] == 5.0
+    assert outcome.scheduled_s[3] == starts
 
 
 SPLITS = {
