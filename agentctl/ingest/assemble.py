@@ -79,14 +79,14 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
         blocks = blocks_of_texts(rows, texts, block_tokens or DEFAULT_BLOCK_TOKENS, warnings)
     tips, n_unknown = _settle_empty_chains(rows, blocks.tips if blocks else rows.tips(), block_tokens)
     tree = number_by_first_use(blocks or trie, tips)
+    del tips
     trie.clear()
     texts.clear()
     if texts.options.is_ephemeral and any(report.hash_kind != "engine" for report in reports):
         tree = tree._replace(hash=numbered_hashes(tree.parent.size))
     names = Names(rows, suffix)
     time_origin_ns = int(rows.arrival_ns.min()) if rows.time_origin == "absolute" else None
-    arrival_ns = rows.arrival_ns - (time_origin_ns or 0)
-    arrival, end = arrival_ns / _NS, _ends(arrival_ns, rows.floats("e2e_s"))
+    arrival, end = _times(rows, time_origin_ns or 0)
     grouping = group(rows, arrival, end, tree, block_tokens, options, messages)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
     grouping.document["turn_indicator"] = _turn_indicator(rows, grouping, turns, messages)
@@ -94,9 +94,8 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     resolution = max(report.resolution_s for report in rows.reports)
     lengths = rows.ints("prompt_tokens"), rows.ints("output_tokens")
     warnings += early_quotes(turns, arrival, end, *lengths, resolution)
-    agent = rows.codes("agent_path")[0] + 1
-    line = grouping.session * (agent.max(initial=0) + 1) + agent
-    warnings += shrinking_prompts(line, turns.turn_index, lengths[0])
+    warnings += shrinking_prompts(turns.line, turns.turn_index, lengths[0])
+    del lengths
     if n_unknown:
         has = "request has" if n_unknown == 1 else "requests have"
         warnings.append(f"{n_unknown:,} {has} no block ids: reuse is unknown there, not 0")
@@ -124,12 +123,14 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     )
 
 
-def _ends(arrival_ns: NDArray[np.int64], e2e_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ends in seconds, NaN unknown. Added in whole nanoseconds: a request that arrives at the very instant at
+def _times(rows: Rows, origin_ns: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Arrivals and ends in seconds after the origin, NaN unknown. Added in whole nanoseconds: a request that arrives at the very instant at
     which another ends has the same float there, and overlaps nothing."""
-    known = ~np.isnan(e2e_s)
-    lasts = np.rint(np.where(known, e2e_s, 0.0) * _NS).astype(np.int64)
-    return np.where(known, (arrival_ns + lasts) / _NS, np.nan)
+    arrival_ns, e2e_s = rows.arrival_ns - origin_ns, rows.floats("e2e_s")
+    end = np.full(len(rows), np.nan)
+    known = np.flatnonzero(~np.isnan(e2e_s))
+    end[known] = (arrival_ns[known] + np.rint(e2e_s[known] * _NS).astype(np.int64)) / _NS
+    return arrival_ns / _NS, end
 
 
 def _block_tokens(rows: Rows, options: IngestOptions) -> int | None:
@@ -197,22 +198,22 @@ def _turns(
         named_parent=grouping.named_parent,
         spawn=grouping.spawn,
         think=rows.floats("think_s"),
-        named_turn=rows.ints("turn_number"),
-        n_assistant=rows.ints("n_assistant"),
+        named_turn=rows.ints("turn_number", np.int32),
+        n_assistant=rows.ints("n_assistant", np.int32),
         resumed=rows.flags("is_resumed"),
     )
     resolution = max(report.resolution_s for report in rows.reports)
     return order_turns(log, tree.parent, tree.depth, block_tokens, resolution)
 
 
-def _stops(said: NDArray[np.int8], reason: NDArray[np.int64], rows: Rows) -> NDArray[np.int8]:
+def _stops(said: NDArray[np.int8], reason: NDArray[np.int32], rows: Rows) -> NDArray[np.int8]:
     """What comes after each answer: its finish reason says it, or, where that says nothing, the calls that it
     holds. Engines that only generate text stop at a tool call as at the end of a turn.
     """
     calls = rows.ints("n_tool_calls_out")
-    by_calls = np.where(calls > 0, TOOL, USER)
+    by_calls = np.where(calls > 0, np.int8(TOOL), np.int8(USER))
     silent = (reason < 0) | (rows.flags("hides_calls") & (said == USER))
-    return np.where(silent, np.where(calls >= 0, by_calls, -1), said).astype(np.int8)
+    return np.where(silent, np.where(calls >= 0, by_calls, np.int8(-1)), said)
 
 
 def _turn_indicator(
@@ -220,7 +221,7 @@ def _turn_indicator(
 ) -> dict[str, Any] | None:
     agent, names = rows.codes("agent_path")
     return compare_turns(
-        grouping.session * (len(names) + 1) + agent + 1,
+        grouping.session.astype(np.int64) * (len(names) + 1) + agent + 1,
         turns.turn_index,
         turns.attempt,
         turns.origin,
@@ -231,7 +232,7 @@ def _turn_indicator(
     )
 
 
-def _recode(codes: NDArray[np.int64], values: list[int], unknown: int) -> NDArray[np.int8]:
+def _recode(codes: NDArray[np.int32], values: list[int], unknown: int) -> NDArray[np.int8]:
     return np.array([*values, unknown], dtype=np.int8)[codes]
 
 

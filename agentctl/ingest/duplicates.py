@@ -15,10 +15,10 @@ def drop_duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int],
     A row without an end gives way to one that has it: a log was rotated while the request ran.
     """
     codes, _ = rows.codes("request_id")
+    if np.bincount(codes + 1)[1:].max(initial=0) <= 1:
+        return {}, {}
     occurrence = _occurrences(codes)
     again = occurrence > 1
-    if not again.any():
-        return {}, {}
     if options.duplicates == "keep":
         return {}, {int(row): f"#{occurrence[row]}" for row in np.flatnonzero(again)}
     has_ended = ~np.isnan(rows.floats("e2e_s"))
@@ -30,9 +30,11 @@ def drop_duplicates(rows: Rows, options: IngestOptions) -> tuple[dict[str, int],
 
 def count_equal(rows: Rows, tips: NDArray[np.uint32]) -> int:
     """Rows without a request id that repeat another in everything that matters here."""
-    nameless = rows.codes("request_id")[0] < 0
+    tied = np.zeros(len(rows) + 1, dtype=np.bool_)  # rows are in order of arrival: the others need no sorting
+    tied[1:-1] = np.diff(rows.arrival_ns) == 0
+    at = np.flatnonzero((tied[1:] | tied[:-1]) & (rows.codes("request_id")[0] < 0))
     columns = (rows.arrival_ns, rows.ints("prompt_tokens"), rows.ints("output_tokens"), tips)
-    keys = [column[nameless].astype(np.int64) for column in columns]
+    keys = [column[at].astype(np.int64) for column in columns]
     order = np.lexsort(keys)
     equal = np.ones(max(order.size - 1, 0), dtype=np.bool_)
     for key in keys:
@@ -40,7 +42,7 @@ def count_equal(rows: Rows, tips: NDArray[np.uint32]) -> int:
     return int(np.count_nonzero(equal))
 
 
-def _occurrences(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _occurrences(codes: NDArray[np.int32]) -> NDArray[np.int64]:
     """How often each row's code has occurred up to it (1 for the first, and for code -1)."""
     result = np.ones(codes.size, dtype=np.int64)
     by_code = np.argsort(codes, kind="stable")

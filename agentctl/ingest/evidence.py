@@ -20,6 +20,7 @@ _ONE_MESSAGE = 2  # depth of a first message: the cache group and tools are abov
 
 Bool = NDArray[np.bool_]
 F64 = NDArray[np.float64]
+I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 
@@ -35,19 +36,19 @@ class Evidence:
     messages: NumberedTree | None
 
     @cached_property
-    def message_node(self) -> I64:
+    def message_node(self) -> I32:
         """Last message of each prompt in the tree of messages, -1 unknown.
 
         A file none of whose prompts has two messages holds rendered text: its messages cannot be told apart.
         """
         if self.messages is None:
-            return np.full(len(self.rows), -1, dtype=np.int64)
+            return np.full(len(self.rows), -1, dtype=np.int32)
         tips = self.messages.tips.astype(np.int64)
         node = np.where((tips == UNKNOWN_TIP) | (tips == 0), -1, tips)
         file = self.rows.file_numbers(np.arange(node.size))
         has_messages = np.zeros(len(self.rows.reports), dtype=np.bool_)
         has_messages[file[(node >= 0) & (self.messages.depth[np.maximum(node, 0)] > _ONE_MESSAGE)]] = True
-        return np.where(has_messages[file], node, -1)
+        return np.where(has_messages[file], node, -1).astype(np.int32)
 
     @cached_property
     def has_blocks_alone(self) -> Bool:
@@ -56,10 +57,12 @@ class Evidence:
             return np.zeros(len(self.rows), dtype=np.bool_)
         return (self.tree.tips != UNKNOWN_TIP) & (self.message_node < 0)
 
-    def message_chains(self, rows: Bool, party: I64) -> MessageChains | None:
+    def message_chains(self, rows: Bool, party: I32) -> MessageChains | None:
         """Chains among the rows of a mask, each party for itself; None where no prompt is known."""
-        node = np.where(rows, self.message_node, -1)
-        if self.messages is None or not np.any(node >= 0):
+        if self.messages is None:
+            return None
+        node = np.where(rows, self.message_node, -1).astype(np.int64)
+        if not np.any(node >= 0):
             return None
         status, status_names = self.rows.codes("status")
         status = np.array([*(STATUSES.index(name) for name in status_names), 0])[status]
@@ -67,7 +70,7 @@ class Evidence:
         log = MessageLog(
             node=node,
             reply=reply_nodes(self.messages, node, self.rows.ints("reply_hash")),
-            party=party,
+            party=party.astype(np.int64),
             arrival=self.arrival,
             end=np.where(self.end >= self.arrival, self.end, np.nan),
             assistants=self.rows.ints("n_assistant"),

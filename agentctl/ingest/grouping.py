@@ -39,26 +39,26 @@ assert SESSION_SOURCES == (
 class Grouping:
     """One entry per sorted row; sessions are numbered from 0 in order of their first row."""
 
-    session: NDArray[np.int64]
-    source: NDArray[np.int64]  # index into SESSION_SOURCES
+    session: NDArray[np.int32]
+    source: NDArray[np.int8]  # index into SESSION_SOURCES
     confidence: NDArray[np.float32]
-    named_parent: NDArray[np.int64]  # row that the log or the chains name, or PARENT_UNKNOWN / PARENT_MISSING
-    spawn: NDArray[np.int64]  # row that started this row's sub-agent, -1
-    explicit: NDArray[np.int64]  # code of the log's own session id, -1
+    named_parent: NDArray[np.int32]  # row that the log or the chains name, or PARENT_UNKNOWN / PARENT_MISSING
+    spawn: NDArray[np.int32]  # row that started this row's sub-agent, -1
+    explicit: NDArray[np.int32]  # code of the log's own session id, -1
     explicit_names: list[str]
-    message: NDArray[np.int64]  # last message of the prompt in the tree of messages, -1
+    message: NDArray[np.int32]  # last message of the prompt in the tree of messages, -1
     document: dict[str, Any]  # the `sessions` part of dataset.json
     warnings: list[str] = field(default_factory=list)
 
     @cached_property
     def first_row(self) -> NDArray[np.int64]:
         """First row of each session."""
-        return np.unique(self.session, return_index=True)[1]
+        return np.flatnonzero(np.diff(np.maximum.accumulate(self.session), prepend=-1)).astype(np.int32)
 
     def names(self, names: Names, positions: NDArray[np.int64]) -> pa.Array:
         """Session ids: the log's own where they count, else the first request's id."""
-        is_named = (self.source == _EXPLICIT) | (self.source == _HEADER)
-        own = np.where(is_named, self.explicit, -1)[positions]
+        source = self.source[positions]
+        own = np.where((source == _EXPLICIT) | (source == _HEADER), self.explicit[positions], -1)
         given = pa.array(self.explicit_names, pa.string()).take(pa.array(own, mask=own < 0))
         return pc.coalesce(given, names.requests(self.first_row[self.session[positions]]))
 
@@ -86,8 +86,8 @@ def group(
     explicit, explicit_names = rows.codes("session_id")
     named_parent, spawn, warnings = _links(rows)
     grouping = Grouping(
-        session=np.full(n, -1, dtype=np.int64),
-        source=np.full(n, _SINGLE, dtype=np.int64),
+        session=np.full(n, -1, dtype=np.int32),
+        source=np.full(n, _SINGLE, dtype=np.int8),
         confidence=np.zeros(n, dtype=np.float32),
         named_parent=named_parent,
         spawn=spawn,
@@ -97,7 +97,7 @@ def group(
         document={"method": options.sessions, "id_test": None, "band": [], "message_links": None},
         warnings=warnings,
     )
-    before = np.full(n, -1, dtype=np.int64)
+    before = np.full(n, -1, dtype=np.int32)
     if options.sessions == "none":
         named_parent[:] = PARENT_UNKNOWN  # every request its own session, no parents
         grouping.spawn[:] = -1
@@ -162,10 +162,10 @@ def _set_explicit(grouping: Grouping, evidence: Evidence) -> None:
         grouping.named_parent[nameless] = chains.parent_row[nameless]
 
 
-def _derive(grouping: Grouping, evidence: Evidence) -> NDArray[np.int64]:
-    """For rows without a session yet the row that each one continues (i64[n], -1), by the best evidence."""
+def _derive(grouping: Grouping, evidence: Evidence) -> NDArray[np.int32]:
+    """For rows without a session yet the row that each one continues (i32[n], -1), by the best evidence."""
     rest, rows = grouping.session < 0, evidence.rows
-    before, source, confidence = np.full(len(rows), -1), grouping.source, grouping.confidence
+    before, source, confidence = np.full(len(rows), -1, dtype=np.int32), grouping.source, grouping.confidence
     linked = rest & (grouping.named_parent != PARENT_UNKNOWN)
     if rows.has("parent_link"):  # a request with a name that continues none starts a session
         has_name = rows.take("link", np.arange(len(rows))).is_valid().to_numpy(zero_copy_only=False)
@@ -183,6 +183,8 @@ def _derive(grouping: Grouping, evidence: Evidence) -> NDArray[np.int64]:
         before[alone] = np.where(blocks.parent_row >= 0, alone[blocks.parent_row], -1)
         source[alone], confidence[alone] = _BLOCKS, blocks.confidence
         grouping.named_parent[alone] = before[alone]
+        del blocks
+    del alone
     if not linked.all():
         grouping.document["band"] = evidence.band()
     before[linked] = np.maximum(grouping.named_parent, -1)[linked]
@@ -197,8 +199,8 @@ def _derive(grouping: Grouping, evidence: Evidence) -> NDArray[np.int64]:
 @njit(cache=True, nogil=True)
 def _number(session, before):  # type: ignore[no-untyped-def]
     """Sessions numbered by first row; a row without one has that of the row before it, or its own."""
-    number = np.full(session.max() + 1 if session.size else 0, -1, np.int64)
-    numbered = np.empty(session.size, np.int64)
+    number = np.full(session.max() + 1 if session.size else 0, -1, np.int32)
+    numbered = np.empty(session.size, np.int32)
     count = 0
     for row in range(session.size):
         if session[row] >= 0:
@@ -225,11 +227,11 @@ def _describe(grouping: Grouping) -> None:
     }
 
 
-def _links(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+def _links(rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32], list[str]]:
     """Rows that the log names as parent and as spawner; a link to a later row or to none is missing."""
     n = len(rows)
-    parent = np.full(n, PARENT_UNKNOWN, dtype=np.int64)
-    spawn = np.full(n, -1, dtype=np.int64)
+    parent = np.full(n, PARENT_UNKNOWN, dtype=np.int32)
+    spawn = np.full(n, -1, dtype=np.int32)
     if not rows.has("link"):
         return parent, spawn, []
     everyone = np.arange(n)

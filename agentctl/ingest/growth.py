@@ -11,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from agentctl.ingest.parents import in_order_of
+
 MIN_TURNS = 10
 MAX_SHRINKING = 0.25  # of the turns
 
 
 def shrinking_prompts(
-    line: NDArray[np.int64], turn: NDArray[np.int32], prompt: NDArray[np.int64]
+    line: NDArray[np.int32], turn: NDArray[np.int32], prompt: NDArray[np.int64]
 ) -> list[str]:
     """A warning where too many turns have a shorter prompt than the one before.
 
@@ -24,7 +26,7 @@ def shrinking_prompts(
     turn    in its line; attempts of one turn are one turn
     prompt  tokens, -1 unknown
     """
-    order = np.argsort(line, kind="stable")
+    order = in_order_of(line)
     order = order[prompt[order] > 0]
     before, after = order[:-1], order[1:]
     is_turn = (line[before] == line[after]) & (turn[before] != turn[after])

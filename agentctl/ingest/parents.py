@@ -25,39 +25,52 @@ U32 = NDArray[np.uint32]
 
 
 class Lines(NamedTuple):
-    """Agent lines and the neighbours of each row in its own line; rows i64[n], -1 none."""
+    """Agent lines and the neighbours of each row in its own line; rows i32[n], -1 none."""
 
-    line: I64  # number of the (session, agent) line
-    order: I64  # rows by (line, row)
-    previous: I64  # the row before it
-    twin: I64  # the latest earlier row with the very same prompt
-    retry_of: I64  # the failed attempt that it repeats
+    line: I32  # number of the (session, agent) line
+    order: I32  # rows by (line, row)
+    previous: I32  # the row before it
+    twin: I32  # the latest earlier row with the very same prompt
+    retry_of: I32  # the failed attempt that it repeats
 
 
-def find_lines(session: I64, agent: I64, prompt: I64, tip: U32, message: I64, failed: Bool) -> Lines:
+def find_lines(session: I32, agent: I32, prompt: I64, tip: U32, message: I32, failed: Bool) -> Lines:
     """Lines, twins and retries.
 
     Same prompt: the same messages where they are known (`message` is their node, -1 unknown), else the same
     tip and length. Where no block tells prompts apart, equal length counts as the same prompt only after a
     failed attempt. A request after a failed one of unknown prompt is its retry.
     """
-    agents = np.unique(agent, return_inverse=True)[1]
-    line = np.unique(session * (agents.max(initial=0) + 1) + agents, return_inverse=True)[1].astype(np.int64)
+    line = _numbered(session.astype(np.int64) * (int(agent.max(initial=-1)) + 2) + agent + 1)
     previous = previous_with_same(line)
-    twin = previous_with_same(line, tip.astype(np.int64), prompt)
+    twin = previous_with_same(line, tip, prompt)
     after_failure = (twin >= 0) & failed[twin]
     has_block = (tip != NO_TIP) & (tip != 0)
-    twin = np.where((prompt > 0) & (has_block | after_failure), twin, -1)
+    twin = np.where((prompt > 0) & (has_block | after_failure), twin, np.int32(-1))
     twin = np.where(message >= 0, previous_with_same(line, message), twin)
     blank = (previous >= 0) & failed[previous] & (prompt[previous] <= 0) & (message[previous] < 0)
-    retry_of = np.where((twin >= 0) & failed[twin], twin, np.where(blank, previous, -1))
-    return Lines(line, np.argsort(line, kind="stable"), previous, twin, retry_of)
+    retry_of = np.where((twin >= 0) & failed[twin], twin, np.where(blank, previous, np.int32(-1)))
+    return Lines(line, in_order_of(line), previous, twin, retry_of)
 
 
-def previous_with_same(*keys: I64) -> I64:
+def in_order_of(key: NDArray[np.integer]) -> I32:
+    """Rows by (key, row)."""
+    return np.argsort(key, kind="stable").astype(np.int32)
+
+
+def _numbered(key: I64) -> I32:
+    """Numbers of the keys in their order, from 0."""
+    order = in_order_of(key)
+    is_new = key[order[1:]] != key[order[:-1]]
+    number = np.zeros(key.size, np.int32)
+    number[order[1:]] = np.cumsum(is_new, dtype=np.int32)
+    return number
+
+
+def previous_with_same(*keys: NDArray[np.integer]) -> I32:
     """The latest earlier row with the same keys, -1 if none."""
-    previous = np.full(keys[0].size, -1, np.int64)
-    order = np.lexsort(keys[::-1])
+    previous = np.full(keys[0].size, -1, np.int32)
+    order = np.lexsort(keys[::-1]).astype(np.int32)
     same = np.ones(max(order.size - 1, 0), np.bool_)
     for key in keys:
         same &= key[order[1:]] == key[order[:-1]]
@@ -67,16 +80,16 @@ def previous_with_same(*keys: I64) -> I64:
 
 def prefix_parents(
     lines: Lines,
-    named: I64,
-    spawn: I64,
+    named: I32,
+    spawn: I32,
     prompt: I64,
     tip: U32,
     fit: Bool,
     parent_node: U32,
     depth: I32,
     block_tokens: int | None,
-) -> I64:
-    """The request that each prompt extends (i64[n], -1).
+) -> I32:
+    """The request that each prompt extends (i32[n], -1).
 
     A prompt sent again has the parent of the first time, also where the log or a block chain names the
     earlier attempt as the parent, and so has the retry of an unknown prompt that extends nothing; else a
@@ -92,9 +105,11 @@ def prefix_parents(
     held = last_full_node(prompt - 1, tip, parent_node, depth, block_tokens or 1)
     end = nearest_end(held, parent_node)
     extends = _extended_row(lines.order, lines.line, prompt, full, held, fit, end, parent_node)
+    del end
     first = (lines.previous < 0) & (spawn >= 0)
     extends[first] = _spawner_if_extended(np.flatnonzero(first), spawn, prompt, full, held, parent_node)
-    head = np.where(tip == NO_TIP, 0, first_block(parent_node)[np.where(tip == NO_TIP, 0, tip)])
+    del full, held
+    head = first_block(parent_node)[np.where(tip == NO_TIP, np.uint32(0), tip)]  # the root has 0
     return _settle(named, lines.twin, lines.retry_of, extends, lines.line, head, fit)
 
 
@@ -106,10 +121,10 @@ def _extended_row(order, line, prompt, full, held, fit, end, parent_node):
     Lines come one after the other; `owner` tells whether `top` of a node belongs to the current one. The rows
     that end in a node form a list (`top`, `below`) from which a later row with a shorter prompt drops others.
     """
-    found = np.full(line.size, -1, np.int64)
+    found = np.full(line.size, -1, np.int32)
     owner = np.full(parent_node.size, -1, np.int32)
     top = np.full(parent_node.size, -1, np.int32)
-    below = np.full(line.size, -1, np.int64)
+    below = np.full(line.size, -1, np.int32)
     for row in order:
         node = end[full[row]]
         while True:
@@ -135,7 +150,7 @@ def _extended_row(order, line, prompt, full, held, fit, end, parent_node):
 @njit(cache=True, nogil=True)
 def _spawner_if_extended(rows, spawn, prompt, full, held, parent_node):
     """For first requests of sub-agents the request that spawned them if their chain contains it, else -1."""
-    found = np.full(rows.size, -1, np.int64)
+    found = np.full(rows.size, -1, np.int32)
     for i in range(rows.size):
         row, other = rows[i], spawn[rows[i]]
         node = full[row]
@@ -149,13 +164,13 @@ def _spawner_if_extended(rows, spawn, prompt, full, held, parent_node):
 @njit(cache=True, nogil=True)
 def _settle(named, twin, retry_of, extends, line, head, fit):
     """Choose among the candidates, row by row."""
-    parent = np.full(named.size, -1, np.int64)
+    parent = np.full(named.size, -1, np.int32)
     continued = np.zeros(named.size, np.bool_)
     for row in range(named.size):
         claim = named[row] if named[row] >= 0 else extends[row]
         if claim >= 0:
             continued[claim] = True
-    latest = np.full(named.size, -1, np.int64)  # by line
+    latest = np.full(named.size, -1, np.int32)  # by line
     for row in range(named.size):
         before = latest[line[row]]
         if twin[row] >= 0 and (named[row] < 0 or named[row] == twin[row]):

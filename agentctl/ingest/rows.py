@@ -17,13 +17,14 @@ from agentctl.ingest.spool import column_type
 from agentctl.ingest.trie import UNKNOWN_TIP
 
 _NS = 1_000_000_000
+MAX_ROWS = np.iinfo(np.int32).max  # numbers of rows have 32 bits here and in all that follows
 MAX_SPAN_NS = 100 * 365 * 86_400 * _NS  # well within 64 bits, with room for the longest session
 
 
 class Rows:
     """The rows of several spools, sorted by (arrival, file digest, row of the file).
 
-    The spools stay on disk (memory-mapped); in memory are 16 bytes a row and the columns asked for.
+    The spools stay on disk (memory-mapped); in memory are 12 bytes a row and the columns asked for.
     `order[i]` is the place of sorted row i in the concatenation of the files.
     """
 
@@ -33,7 +34,14 @@ class Rows:
         self._table = place_agent_lines(pa.concat_tables(self._tables, promote_options="default"))
         self.time_origin = _one_time_origin(self.reports)
         self._arrival_ns = self._plain("arrival_ns", 0)
-        self.order = np.arange(self._table.num_rows)
+        if self._table.num_rows > MAX_ROWS:
+            raise InputError(
+                f"they hold {self._table.num_rows:,} records",
+                place=f"{len(reports)} files" if len(reports) > 1 else reports[0].name,
+                expected=f"at most {MAX_ROWS:,} in a dataset",
+                hint="ingest them into several datasets",
+            )
+        self.order = np.arange(self._table.num_rows, dtype=np.int32)
 
     def __len__(self) -> int:
         return int(self.order.size)
@@ -68,14 +76,17 @@ class Rows:
 
     def sort(self) -> None:
         # Stable: equal arrivals stay in the order of file digest and row.
-        self.order = np.argsort(self._arrival_ns, kind="stable")
+        self.order = np.argsort(self._arrival_ns, kind="stable").astype(np.int32)
+        self._arrival_ns = self._arrival_ns[self.order]
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         self.order = self.order[mask]
+        self._arrival_ns = self._arrival_ns[mask]
 
     @property
     def arrival_ns(self) -> NDArray[np.int64]:
-        return self._arrival_ns[self.order]
+        """Of the rows in their order; not to be modified."""
+        return self._arrival_ns
 
     def has(self, name: str) -> bool:
         return name in self._table.schema.names
@@ -91,7 +102,9 @@ class Rows:
 
     def ints(self, name: str, dtype: Any = np.int64) -> NDArray[Any]:
         """A column of whole numbers, unknown = -1."""
-        return self._plain(name, -1)[self.order].astype(dtype)
+        if not self.has(name):
+            return np.full(len(self), -1, dtype=dtype)
+        return self._plain(name, -1)[self.order].astype(dtype, copy=False)
 
     def floats(self, name: str) -> NDArray[np.float64]:
         """A column of floats, unknown = NaN."""
@@ -105,17 +118,17 @@ class Rows:
             return np.zeros(len(self), dtype=np.bool_)
         return pc.fill_null(self._column(name), False).to_numpy()[self.order]
 
-    def codes(self, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    def codes(self, name: str) -> tuple[NDArray[np.int32], list[str]]:
         """A column of strings as numbers (-1 unknown) in order of first use, and the string of each."""
         if not self.has(name):
-            return np.full(len(self), -1, dtype=np.int64), []
+            return np.full(len(self), -1, dtype=np.int32), []
         encoded = self._column(name).combine_chunks().dictionary_encode()
-        raw = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)[self.order]
+        raw = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int32, copy=False)[self.order]
         names = encoded.dictionary.to_pylist()
         used, first = np.unique(raw[raw >= 0], return_index=True)
         by_use = used[np.argsort(np.flatnonzero(raw >= 0)[first], kind="stable")]
-        number = np.full(len(names) + 1, -1, dtype=np.int64)
-        number[by_use] = np.arange(by_use.size)
+        number = np.full(len(names) + 1, -1, dtype=np.int32)
+        number[by_use] = np.arange(by_use.size, dtype=np.int32)
         return number[raw], [names[code] for code in by_use]
 
     def take(self, name: str, positions: NDArray[np.int64]) -> pa.Array:

@@ -11,6 +11,7 @@ is the root, `parent_node[node] < node`, `depth[node]` counts blocks from the ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,8 @@ BAND = (2, 4, 8, 64)
 class BlockChains(NamedTuple):
     """Sessions found in block chains, one entry per row."""
 
-    parent_row: I64  # the earlier request that this one continues, -1
-    session: I64  # numbered from 0 in order of their first row
+    parent_row: I32  # the earlier request that this one continues, -1
+    session: I32  # numbered from 0 in order of their first row
     confidence: F32  # 0..1, see `link_confidence`
 
 
@@ -77,14 +78,27 @@ def derive_block_chain_sessions(
     Time O(n log n + m + nodes tried * log k): a node tries all its k requests in one search. 16 bytes a node.
     """
     assert arrival.size < 2 or bool(np.all(arrival[1:] >= arrival[:-1])), "rows must be sorted by arrival"
-    guard = NO_GUARD if max_fanout is None else max_fanout
-    full = last_full_node(prompt, tip, parent_node, depth, block_tokens)
-    total = prompt + np.maximum(output, 0)
-    order = np.lexsort((total, full))  # stable: equal totals stay in row order
-    parent_row, widest = _continue(prompt, total, full, order, parent_node, fanout(parent_node), guard)
+    walk = _walk(prompt, output, tip, parent_node, depth, block_tokens)
+    parent_row, widest = walk(max_fanout)
     return BlockChains(
         parent_row, number_sessions(parent_row), link_confidence(parent_row, widest, max_fanout)
     )
+
+
+def _walk(
+    prompt: I64, output: I64, tip: U32, parent_node: U32, depth: I32, block_tokens: int
+) -> Callable[[int | None], tuple[I32, I32]]:
+    """`_continue` for any guard; what does not depend on it is worked out once."""
+    full = last_full_node(prompt, tip, parent_node, depth, block_tokens)
+    total = prompt + np.maximum(output, 0)
+    order = np.lexsort((total, full)).astype(np.int32)  # stable: equal totals stay in row order
+    successors = fanout(parent_node)
+
+    def walk(max_fanout: int | None) -> tuple[I32, I32]:
+        guard = NO_GUARD if max_fanout is None else max_fanout
+        return _continue(prompt, total, full, order, parent_node, successors, guard)
+
+    return walk
 
 
 def session_band(
@@ -99,11 +113,9 @@ def session_band(
 ) -> list[BandRow]:
     """Number of sessions for several guards: how much the answer depends on F."""
     rows = []
+    walk = _walk(prompt, output, tip, parent_node, depth, block_tokens)
     for max_fanout in fanouts:
-        chains = derive_block_chain_sessions(
-            arrival, prompt, output, tip, parent_node, depth, block_tokens, max_fanout
-        )
-        sizes = np.bincount(chains.session)
+        sizes = np.bincount(number_sessions(walk(max_fanout)[0]))
         rows.append(BandRow(max_fanout, sizes.size, int((sizes > 1).sum())))
     return rows
 
@@ -113,7 +125,7 @@ def fanout(parent_node: U32) -> I32:
     return np.bincount(parent_node[1:], minlength=parent_node.size).astype(np.int32)
 
 
-def link_confidence(parent_row: I64, widest: I32, max_fanout: int | None) -> F32:
+def link_confidence(parent_row: I32, widest: I32, max_fanout: int | None) -> F32:
     """How far the widest node on the way to the match lies from the guard: 0 at the guard, 1 far away.
 
     A link over fan-out w <= F: 1 - w/(F + 1). A match that the guard cut off, w > F: 1 - (F + 1)/w. No match
@@ -121,15 +133,17 @@ def link_confidence(parent_row: I64, widest: I32, max_fanout: int | None) -> F32
     It ranks rows; it is not a probability.
     """
     guard = int(widest.max(initial=0)) if max_fanout is None else max_fanout
-    w = widest.astype(np.float64)
-    linked, cut = 1.0 - w / (guard + 1), 1.0 - (guard + 1) / np.maximum(w, 1.0)
-    return np.where(parent_row >= 0, linked, np.where(w > guard, cut, 1.0)).astype(np.float32)
+    of_width = np.arange(int(widest.max(initial=0)) + 1)
+    linked, cut = 1.0 - of_width / (guard + 1), 1.0 - (guard + 1) / np.maximum(of_width, 1)
+    unlinked = np.where(of_width > guard, cut, 1.0)
+    tables = linked.astype(np.float32), unlinked.astype(np.float32)
+    return np.where(parent_row >= 0, *(table[widest] for table in tables))
 
 
 @njit(cache=True, nogil=True)
 def number_sessions(parent_row):
-    """Session of every row (i64[n]), numbered in order of first row; `parent_row[i] < i`, -1 starts one."""
-    session = np.empty(parent_row.size, np.int64)
+    """Session of every row (i32[n]), numbered in order of first row; `parent_row[i] < i`, -1 starts one."""
+    session = np.empty(parent_row.size, np.int32)
     count = 0
     for row in range(parent_row.size):
         if parent_row[row] < 0:
@@ -193,10 +207,11 @@ def _continue(prompt, total, full, order, parent_node, fanout, guard):
         first[node + 1] += 1
     for node in range(parent_node.size):
         first[node + 1] += first[node]
-    place = np.empty(n, np.int64)
-    place[order] = np.arange(n)
+    place = np.empty(n, np.int32)
+    for k in range(n):
+        place[order[k]] = k
     fresh, used = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    match, passed = np.full(n, -1, np.int64), np.zeros(n, np.int32)
+    match, passed = np.full(n, -1, np.int32), np.zeros(n, np.int32)
     for row in range(n):
         node, wide = end[full[row]], widest[full[row]]
         while node != 0:

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agentctl.ingest.parents import Lines, find_lines, prefix_parents
+from agentctl.ingest.parents import Lines, find_lines, in_order_of, prefix_parents
 from agentctl.schema import GAP_KINDS, ORIGINS, STATUSES
 
 Bool = NDArray[np.bool_]
@@ -47,33 +47,34 @@ RESUMED_TOKENS = 32_768
 class Log(NamedTuple):
     """n rows sorted by (arrival, file digest, row). Unknown: -1 in counts and rows, NaN in times."""
 
-    session: I64  # number, never -1
-    agent: I64  # sub-agent inside the session, -1: the main line
+    session: I32  # number, never -1
+    agent: I32  # sub-agent inside the session, -1: the main line
     arrival: F64
     end: F64  # one before the arrival counts as unknown
     prompt: I64
     status: I8  # index into schema.STATUSES
     stop: I8  # `stop_kind` of the finish reason
     tip: U32  # sessions.NO_TIP: unknown
-    message: I64  # equal for equal prompts, where these are known
-    named_parent: I64  # row that the log names as parent; PARENT_UNKNOWN, PARENT_MISSING
-    spawn: I64  # in rows of a sub-agent the row that spawned it, -1
+    message: I32  # equal for equal prompts, where these are known
+    named_parent: I32  # row that the log names as parent; PARENT_UNKNOWN, PARENT_MISSING
+    spawn: I32  # in rows of a sub-agent the row that spawned it, -1
     think: F64  # the log's own time from the end of the line's previous request to this arrival
-    named_turn: I64  # from 0
-    n_assistant: I64  # assistant messages in the prompt
+    named_turn: I32  # from 0
+    n_assistant: I32  # assistant messages in the prompt
     resumed: Bool  # the log says that the session was taken up again
 
 
 class Turns(NamedTuple):
     """One entry per row of the log."""
 
-    parent_row: I64  # -1 none
+    parent_row: I32  # -1 none
     turn_index: I32  # logical turns of the line before this one, or the log's own number
     attempt: I16  # 0 first
     origin: I8  # index into schema.ORIGINS
-    after_row: I64  # -1 none
+    after_row: I32  # -1 none
     gap: F64  # s, >= 0, NaN without after_row
     gap_kind: I8  # index into schema.GAP_KINDS, -1 without after_row
+    line: I32  # number of the agent line
 
 
 def stop_kind(finish_reason: str | None) -> int:
@@ -96,18 +97,17 @@ def order_turns(
     Time O(n log n + m + nodes walked).
     """
     spawn, named = earlier_in_session(log.spawn, log), earlier_in_session(log.named_parent, log)
-    named = np.where(
-        named == spawn, -1, named
-    )  # a link to the spawner says who started it, not what it extends
+    named[named == spawn] = -1  # a link to the spawner says who started it, not what it extends
     failed, fit = FAILED[log.status], ~UNANSWERED[log.status]
     lines = find_lines(log.session, log.agent, log.prompt, log.tip, log.message, failed)
     parent = prefix_parents(lines, named, spawn, log.prompt, log.tip, fit, parent_node, depth, block_tokens)
+    del named, failed, fit
     turn, attempt = _count_turns(lines.line, lines.retry_of, log.named_turn)
     after, gap, kind = release(log, lines, parent, spawn, resolution)
-    return Turns(parent, turn, attempt, origins(log, lines, parent), after, gap, kind)
+    return Turns(parent, turn, attempt, origins(log, lines, parent), after, gap, kind, lines.line)
 
 
-def origins(log: Log, lines: Lines, parent: I64) -> I8:
+def origins(log: Log, lines: Lines, parent: I32) -> I8:
     """How each request came to its prompt (index into ORIGINS).
 
     compacted  shorter than its parent's prompt, in the same line
@@ -121,10 +121,10 @@ def origins(log: Log, lines: Lines, parent: I64) -> I8:
     history = (log.n_assistant > 0) | ((log.n_assistant < 0) & (log.prompt > RESUMED_TOKENS))
     resumed = alone & (log.spawn < 0) & (log.resumed | history)
     cases = [~alone & shorter, alone & (log.named_parent == PARENT_MISSING), resumed]
-    return np.select(cases, [COMPACTED, ORPHAN, RESUMED], NEW).astype(np.int8)
+    return np.select(cases, [np.int8(COMPACTED), np.int8(ORPHAN), np.int8(RESUMED)], np.int8(NEW))
 
 
-def release(log: Log, lines: Lines, parent: I64, spawn: I64, resolution: float) -> tuple[I64, F64, I8]:
+def release(log: Log, lines: Lines, parent: I32, spawn: I32, resolution: float) -> tuple[I32, F64, I8]:
     """(after_row, gap, gap_kind): which request released each one.
 
     A request that arrived before its predecessor ended overlaps it: gap = arrival - predecessor's start. The
@@ -141,33 +141,36 @@ def release(log: Log, lines: Lines, parent: I64, spawn: I64, resolution: float) 
     before = first_known(lines.retry_of, parent, lines.previous, spawn)
     overlap = (before >= 0) & (end[before] > log.arrival + resolution)
 
-    in_session = _latest_ended(
-        np.argsort(log.session, kind="stable"), log.session, log.arrival, end, resolution
-    )
+    in_session = _latest_ended(in_order_of(log.session), log.session, log.arrival, end, resolution)
     in_line = _latest_ended(lines.order, lines.line, log.arrival, end, resolution)
     spawned = (spawn >= 0) & (end[spawn] <= log.arrival + resolution)
-    own = first_known(in_line, np.where(spawned, spawn, -1), in_session)
-    after = np.where(overlap, before, np.where(log.agent < 0, in_session, own))
+    after = first_known(in_line, np.where(spawned, spawn, np.int32(-1)), in_session)
+    after = np.where(overlap, before, np.where(log.agent < 0, in_session, after))
+    del before, in_session, in_line, spawned
 
-    gap = np.round(log.arrival - np.where(overlap, log.arrival[after], end[after]), 9)  # logs tell ns at most
+    gap = log.arrival - np.where(overlap, log.arrival[after], end[after])
+    del end
+    np.round(gap, 9, out=gap)  # logs tell ns at most
+    np.maximum(gap, 0.0, out=gap)
     by_log = ~overlap & (log.think >= 0) & (after == lines.previous)
-    gap = np.where(by_log, log.think, np.maximum(gap, 0.0))
+    gap[by_log] = log.think[by_log]
+    gap[after < 0] = np.nan
     kind = np.select(
         [overlap, lines.retry_of >= 0, lines.line != lines.line[after], log.stop[after] >= 0],
-        [OVERLAP, RETRY, SUBAGENT, log.stop[after]],
-        UNKNOWN,
+        [np.int8(OVERLAP), np.int8(RETRY), np.int8(SUBAGENT), log.stop[after]],
+        np.int8(UNKNOWN),
     )
-    return after, np.where(after >= 0, gap, np.nan), np.where(after >= 0, kind, -1).astype(np.int8)
+    return after, gap, np.where(after >= 0, kind, np.int8(-1))
 
 
-def earlier_in_session(rows: I64, log: Log) -> I64:
+def earlier_in_session(rows: I32, log: Log) -> I32:
     """The rows that a log points to where they are earlier and in the same session, else -1."""
-    valid = (rows >= 0) & (rows < np.arange(rows.size))
+    valid = (rows >= 0) & (rows < np.arange(rows.size, dtype=np.int32))
     valid &= log.session[np.where(valid, rows, 0)] == log.session
-    return np.where(valid, rows, -1)
+    return np.where(valid, rows, np.int32(-1))
 
 
-def first_known(*rows: I64) -> I64:
+def first_known(*rows: I32) -> I32:
     """Elementwise the first that is not -1."""
     known = rows[0]
     for other in rows[1:]:
@@ -179,7 +182,7 @@ def first_known(*rows: I64) -> I64:
 def _count_turns(line, retry_of, named_turn):
     """Turn and attempt of every row; a retry keeps the turn, the log's own number wins."""
     turn, attempt = np.zeros(line.size, np.int32), np.zeros(line.size, np.int16)
-    following = np.zeros(line.size, np.int64)  # by line
+    following = np.zeros(line.size, np.int32)  # by line
     for row in range(line.size):
         turn[row] = following[line[row]]
         if retry_of[row] >= 0:
@@ -194,7 +197,7 @@ def _count_turns(line, retry_of, named_turn):
 def _latest_ended(order, group, arrival, end, resolution):
     """The earlier row of the group that ended last (then the later row) among those with end <= arrival +
     resolution, -1. `order` sorts the rows by (group, row); those still running wait in a heap."""
-    latest_of = np.full(order.size, -1, np.int64)
+    latest_of = np.full(order.size, -1, np.int32)
     running = [(0.0, 0)]
     latest, current = -1, -1
     for row in order:
@@ -207,5 +210,5 @@ def _latest_ended(order, group, arrival, end, resolution):
                 latest = ended
         latest_of[row] = latest
         if end[row] >= arrival[row]:
-            heappush(running, (end[row], row))
+            heappush(running, (end[row], np.int64(row)))
     return latest_of

@@ -261,7 +261,7 @@ def test_finish_reasons_announce_tools_or_a_user():
 def test_no_rows_have_no_turns():
     trie = plant([])
     turns = order_turns(make_log([], trie), trie.parent, trie.depth, None)
-    assert [part.size for part in turns] == [0] * 7
+    assert [part.size for part in turns] == [0] * 8
 
 
 rows_of_any_log = st.builds(
