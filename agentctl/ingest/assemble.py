@@ -89,7 +89,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
     arrival, end = _times(rows, time_origin_ns or 0)
     grouping = group(rows, arrival, end, tree, block_tokens, options, messages)
     turns = _turns(rows, grouping, arrival, end, tree, block_tokens)
-    grouping.document["turn_indicator"] = _turn_indicator(rows, grouping, turns, messages)
+    grouping.document["turn_indicator"] = _turn_indicator(rows, grouping.message, turns, messages)
     warnings += [*grouping.warnings, *(joined.warnings if joined else counted_twice(rows))]
     resolution = max(report.resolution_s for report in rows.reports)
     lengths = rows.ints("prompt_tokens"), rows.ints("output_tokens")
@@ -105,7 +105,7 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
             f"{n_equal:,} {say} an earlier one in arrival, lengths and blocks; without request ids in the "
             "log they may be repeated lines or requests like each other: they are kept"
         )
-    derived = _derived(rows, names, grouping, turns, arrival, end, tree, block_tokens)
+    derived = _derived(rows, names, grouping, turns, time_origin_ns or 0, end, tree, block_tokens)
     if blocks:
         derived["token_source"] = lambda positions: blocks.token_sources(rows, positions)
     return Assembled(
@@ -124,8 +124,11 @@ def assemble(reports: list[FileReport], trie: Trie, texts: Texts, options: Inges
 
 
 def _times(rows: Rows, origin_ns: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Arrivals and ends in seconds after the origin, NaN unknown. Added in whole nanoseconds: a request that arrives at the very instant at
-    which another ends has the same float there, and overlaps nothing."""
+    """Arrivals and ends in seconds after the origin, NaN unknown.
+
+    Added in whole nanoseconds: a request that arrives at the very instant at which another ends has the same
+    float there, and overlaps nothing.
+    """
     arrival_ns, e2e_s = rows.arrival_ns - origin_ns, rows.floats("e2e_s")
     end = np.full(len(rows), np.nan)
     known = np.flatnonzero(~np.isnan(e2e_s))
@@ -217,17 +220,16 @@ def _stops(said: NDArray[np.int8], reason: NDArray[np.int32], rows: Rows) -> NDA
 
 
 def _turn_indicator(
-    rows: Rows, grouping: Grouping, turns: Turns, messages: NumberedTree | None
+    rows: Rows, message: NDArray[np.int32], turns: Turns, messages: NumberedTree | None
 ) -> dict[str, Any] | None:
-    agent, names = rows.codes("agent_path")
     return compare_turns(
-        grouping.session.astype(np.int64) * (len(names) + 1) + agent + 1,
+        turns.line,
         turns.turn_index,
         turns.attempt,
         turns.origin,
         turns.parent_row,
         rows.ints("n_assistant"),
-        grouping.message,
+        message,
         None if messages is None else messages.parent,
     )
 
@@ -241,14 +243,20 @@ def _derived(
     names: Names,
     grouping: Grouping,
     turns: Turns,
-    arrival: NDArray[np.float64],
+    origin_ns: int,
     end: NDArray[np.float64],
     tree: NumberedTree,
     block_tokens: int | None,
 ) -> dict[str, Any]:
-    tips = tree.tips.astype(np.int64)
-    tips[tips == UNKNOWN_TIP] = -1
-    prompt = rows.ints("prompt_tokens")
+    """Columns in sorted order; what can be made a row group at a time is made when that is written."""
+
+    def tip(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        tips = tree.tips[positions]
+        return np.where(tips == UNKNOWN_TIP, -1, tips.astype(np.int64))
+
+    def of_chain(positions: NDArray[np.int64], values: NDArray[Any] | int) -> pa.Array:
+        return _nullable(np.where(tree.tips[positions] == UNKNOWN_TIP, -1, values))
+
     derived: dict[str, Any] = {
         "request_id": names.requests,
         "source_file": names.files,
@@ -263,19 +271,21 @@ def _derived(
         "origin": lambda positions: coded(turns.origin[positions], ORIGINS),
         "gap_s": turns.gap,
         "gap_kind": lambda positions: coded(turns.gap_kind[positions], GAP_KINDS),
-        "arrival_s": arrival,
+        "arrival_s": lambda positions: pa.array((rows.arrival_ns[positions] - origin_ns) / _NS),
         "end_s": end,
         "token_source": _with_default(rows, "token_source", "reported"),
         "status": _with_default(rows, "status", "ok"),
-        "tip_node": _nullable(tips),
-        "n_blocks": _nullable(np.where(tips < 0, -1, tree.depth[np.maximum(tips, 0)])),
+        "tip_node": lambda positions: _nullable(tip(positions)),
+        "n_blocks": lambda positions: of_chain(positions, tree.depth[np.maximum(tip(positions), 0)]),
     }
     if block_tokens is not None:
-        known = (tips >= 0) & (prompt >= 0)
-        derived["block_tokens"] = _nullable(np.where(tips >= 0, block_tokens, -1))
-        derived["tail_tokens"] = _nullable(np.where(known, prompt % block_tokens, -1))
-        derived["hash_scope"] = lambda positions: names.of_reports(positions, "hash_scope", tips)
-        derived["hash_kind"] = lambda positions: names.of_reports(positions, "hash_kind", tips)
+        prompt = rows.ints("prompt_tokens")
+        derived["block_tokens"] = lambda positions: of_chain(positions, block_tokens)
+        derived["tail_tokens"] = lambda positions: of_chain(
+            positions, np.where(prompt[positions] < 0, -1, prompt[positions] % block_tokens)
+        )
+        derived["hash_scope"] = lambda positions: names.of_reports(positions, "hash_scope", tip(positions))
+        derived["hash_kind"] = lambda positions: names.of_reports(positions, "hash_kind", tip(positions))
     return derived
 
 

@@ -120,7 +120,8 @@ def _test_explicit(grouping: Grouping, evidence: Evidence) -> None:
     if not grouping.explicit_names:
         return
     everyone = np.arange(len(evidence.rows))
-    chain_session = conversation = None
+    chain_session: NDArray[np.integer] | None = None
+    conversation = None
     if chains := evidence.message_chains(everyone >= 0, evidence.rows.codes("tenant")[0]):
         chain_session = chains.session
         begun = np.unique(chain_session[evidence.rows.ints("n_assistant") == 0])

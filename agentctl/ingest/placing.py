@@ -205,7 +205,7 @@ def _read_off(hash_, tips, ends, block_tokens, n_blocks, last, parent, block_has
     return n
 
 
-def apart(pieces: Pieces, group: NDArray[np.int64], names: NDArray[np.uint64]) -> Pieces:
+def apart(pieces: Pieces, group: NDArray[np.integer], names: NDArray[np.uint64]) -> Pieces:
     """Trees that share nothing between groups of rows (models): `group` is 0, 1, ... by row.
 
     names: a number for each group that is the same in every dataset, mixed into the hashes

@@ -107,9 +107,9 @@ class Rows:
         return self._plain(name, -1)[self.order].astype(dtype, copy=False)
 
     def floats(self, name: str) -> NDArray[np.float64]:
-        """A column of floats, unknown = NaN."""
+        """A column of floats, unknown = NaN; not to be modified."""
         if not self.has(name):
-            return np.full(len(self), np.nan)
+            return np.broadcast_to(np.nan, len(self))
         return self._column(name).to_numpy()[self.order]
 
     def flags(self, name: str) -> NDArray[np.bool_]:

@@ -46,13 +46,13 @@ class IdTest(NamedTuple):
 
 
 def check_explicit_ids(
-    session_key: I64,
+    session_key: NDArray[np.integer],
     arrival: F64,
     end: F64,
     tip: U32,
     parent_node: U32,
-    chain_session: I64 | None,
-    conversation: I64 | None = None,
+    chain_session: NDArray[np.integer] | None,
+    conversation: NDArray[np.integer] | None = None,
 ) -> IdTest:
     """Test the session ids of a log against its prompts and times.
 
@@ -145,7 +145,7 @@ def nothing_in_common(unrelated: float | None) -> str | None:
     return f"the prompts of {unrelated:.1%} of the ids share no prefix"
 
 
-def split_turns_share(key: I64, sizes: I64, chain_session: I64 | None) -> float | None:
+def split_turns_share(key: I64, sizes: I64, chain_session: NDArray[np.integer] | None) -> float | None:
     """Share of the requests alone under their id that chains put into a session of two or more.
 
     None: no such request, or no chains.
@@ -156,7 +156,7 @@ def split_turns_share(key: I64, sizes: I64, chain_session: I64 | None) -> float 
     return float((np.bincount(chain_session)[chain_session[alone]] > 1).mean())
 
 
-def most_conversations(key: I64, sizes: I64, conversation: I64 | None) -> int | None:
+def most_conversations(key: I64, sizes: I64, conversation: NDArray[np.integer] | None) -> int | None:
     """Conversations of two or more requests under the id with the most rows; None without messages."""
     if conversation is None:
         return None

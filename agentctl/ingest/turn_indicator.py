@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agentctl.schema import ORIGINS
 
+I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 # What may set the two apart: the words of ORIGINS, and three more.
@@ -23,20 +24,20 @@ FEW_SHOT_SESSIONS = 3  # that many first prompts equal up to their last message 
 
 
 def compare_turns(
-    line: I64,
+    line: I32,
     turn_index: NDArray[np.int32],
     attempt: NDArray[np.int16],
     origin: NDArray[np.int8],
-    parent_row: I64,
+    parent_row: I32,
     n_assistant: I64,
-    message: I64,
+    message: I32,
     message_parent: NDArray[np.uint32] | None,
 ) -> dict[str, Any] | None:
     """How well the indicator fits, for dataset.json; None where no prompt was counted.
 
-    line         i64[n] agent line of each row; rows in order of arrival
+    line         i32[n] agent line of each row; rows in order of arrival
     n_assistant  i64[n], -1 unknown
-    message      i64[n] last message in the tree of `message_parent`, -1 unknown
+    message      i32[n] last message in the tree of `message_parent`, -1 unknown
 
     Gives `rows` (with a count), `equal_turn` and `first_turn_agreement` (shares of them), and `differ`: rows
     whose turn differs, by what happened last in their line before.
@@ -65,7 +66,7 @@ def compare_turns(
     }
 
 
-def _continues_again(parent_row: I64, attempt: NDArray[np.int16]) -> NDArray[np.bool_]:
+def _continues_again(parent_row: I32, attempt: NDArray[np.int16]) -> NDArray[np.bool_]:
     """Rows whose parent another row continues already, retries aside."""
     again = np.zeros(parent_row.size, np.bool_)
     rows = np.flatnonzero((parent_row >= 0) & (attempt == 0))

@@ -137,7 +137,8 @@ def release(log: Log, lines: Lines, parent: I32, spawn: I32, resolution: float) 
     Kinds, first that holds: overlap; retry; subagent when the two are in different lines; what the finish
     reason of the request before announces (tool, user); unknown.
     """
-    end = np.where(log.end >= log.arrival, log.end, np.nan)
+    late = log.end < log.arrival
+    end = np.where(late, np.nan, log.end) if late.any() else log.end
     before = first_known(lines.retry_of, parent, lines.previous, spawn)
     overlap = (before >= 0) & (end[before] > log.arrival + resolution)
 
@@ -210,5 +211,5 @@ def _latest_ended(order, group, arrival, end, resolution):
                 latest = ended
         latest_of[row] = latest
         if end[row] >= arrival[row]:
-            heappush(running, (end[row], np.int64(row)))
+            heappush(running, (end[row], np.int64(row)))  # type: ignore[misc]
     return latest_of

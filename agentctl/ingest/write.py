@@ -41,12 +41,12 @@ class Names:
     def of_reports(
         self, positions: NDArray[np.int64], attribute: str, known: NDArray[np.int64] | None = None
     ) -> pa.Array:
-        """A fact about each row's file; null where `known` (a column of the rows) is negative."""
+        """A fact about each row's file; null where `known` is negative."""
         values = pa.array([getattr(report, attribute) for report in self._rows.reports], pa.string())
         numbers = self._rows.file_numbers(positions)
-        return values.take(pa.array(numbers, mask=None if known is None else known[positions] < 0))
+        return values.take(pa.array(numbers, mask=None if known is None else known < 0))
 
-    def requests(self, positions: NDArray[np.int64]) -> pa.Array:
+    def requests(self, positions: NDArray[np.integer]) -> pa.Array:
         """Request ids of sorted rows; a position of -1 gives null."""
         at = np.maximum(positions, 0)
         lines = self._rows.take("source_row", at).cast(pa.string())
