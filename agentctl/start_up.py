@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 
-_M_MMAP_THRESHOLD = -3  # malloc.h
-_LARGE_BYTES = 1 << 20
 _OBJECTS = 50_000  # between two looks for garbage: rows of a log and imported modules are none
 
 
@@ -27,15 +24,3 @@ def import_numba_without_scipy() -> None:
         import numba.np.arraymath  # noqa: F401
     finally:
         linalg.ensure_blas = ask
-
-
-def return_freed_memory() -> None:
-    """From here on arrays of a megabyte or more go back to the system when they are freed.
-
-    glibc otherwise learns to keep arrays of up to 32 MB in its heap, where what is freed between others stays
-    (mallopt(3), M_MMAP_THRESHOLD; numpy.org/doc: arrays come from malloc). Other C libraries do not need it.
-    """
-    libc = ctypes.CDLL(None)
-    if (mallopt := getattr(libc, "mallopt", None)) and (trim := getattr(libc, "malloc_trim", None)):
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-        trim(0)

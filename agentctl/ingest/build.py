@@ -32,7 +32,7 @@ from agentctl.ingest.texts import Texts
 from agentctl.ingest.trie import Trie
 from agentctl.ingest.write import write_nodes, write_requests
 from agentctl.present import Section
-from agentctl.start_up import import_numba_without_scipy, return_freed_memory
+from agentctl.start_up import import_numba_without_scipy
 from agentctl.trace import EVENTS_FILE, META_FILE, NODES_FILE, REQUESTS_FILE, Trace, open_trace
 
 __all__ = ["IngestOptions", "IngestReport", "ingest"]
@@ -86,7 +86,6 @@ def ingest(
         _check_requests(reports)
         if progress:
             progress(0.8, "sessions and turns")
-        return_freed_memory()
         assembled = assemble(reports, trie, texts, options)
         coverage = write_requests(folder / REQUESTS_FILE, assembled.rows, assembled.names, assembled.derived)
         write_nodes(folder / NODES_FILE, assembled.tree)
