@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from agentctl.cluster import check_simulated
 from agentctl.errors import AgentctlError, ConfigError
 from agentctl.sim import roles as answers
 from agentctl.sim.driver import simulate
+from agentctl.sim.splitting import SIDES, is_split
 
 FAST = Network(1e9, 0.0)
 
@@ -110,6 +112,12 @@ def test_a_policy_of_one_engine_is_asked_for_both_sides(case, roles, network, we
     )  # fmt: skip
     is_moved = outcome.decode_engine != outcome.engine
     assert (outcome.moved_tokens[~is_moved] == 0).all()
+
+
+@pytest.mark.parametrize(("hit", "splits"), [(4096, False), (4095, True), (4097, False)])
+def test_dynamo_splits_above_its_share_and_not_at_it(hit, splits):
+    sides = np.array([(True, 0, 1, 1, 2, 0, 2049, 0.5)], SIDES).view(np.recarray)[0]
+    assert is_split(sides, 8192, hit) == splits
 
 
 def test_llm_d_splits_nothing_by_default():
