@@ -62,7 +62,11 @@ def test_keys_may_be_written_as_the_flags_are(agentctl, tmp_path):
     ("text", "place", "hint"),
     [
         ("sed = 1", "agentctl.toml: sed", "did you mean `seed`?"),
-        ("[recommend]\nenginse = '4'", "agentctl.toml: [recommend] enginse", "did you mean `engines`?"),
+        (
+            "[recommend]\npolicis = 'a'",
+            "agentctl.toml: [recommend] policis",
+            "did you mean `policies`?",
+        ),
         ("[simulate]\nseeds = 1", "agentctl.toml: [simulate] seeds", "did you mean `seed`?"),
         ("[recomend]\nseed = 1", "agentctl.toml: table recomend", "did you mean `recommend`?"),
         ("force = true", "agentctl.toml: force", ""),

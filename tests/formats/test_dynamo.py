@@ -6,8 +6,9 @@ import json
 import pytest
 from oracles.truth import dataset, differences, expected
 
+from agentctl.engines.forked import Spawned
 from agentctl.formats import dynamo
-from agentctl.ingest.build import IngestOptions, ingest
+from agentctl.ingest.build import ingest
 
 # What the two renderings can say, with the error that they allow: arrivals are cut to 1 ms.
 READ = {
@@ -229,6 +230,6 @@ def test_shards_in_any_order_give_the_same_bytes(data, tmp_path):
         shards.append(tmp_path / f"t.00000{k}.jsonl.gz")
         shards[-1].write_bytes(gzip.compress(b"".join(lines[k * 170 : (k + 1) * 170]), mtime=0))
     ingest(shards, tmp_path / "a.trace")
-    ingest(shards[::-1], tmp_path / "b.trace", IngestOptions(workers=3))
+    ingest(shards[::-1], tmp_path / "b.trace", engine=Spawned(3))
     for name in ("dataset.json", "requests.parquet", "prefix_nodes.parquet"):
         assert (tmp_path / "a.trace" / name).read_bytes() == (tmp_path / "b.trace" / name).read_bytes()

@@ -10,6 +10,7 @@ import json
 import pytest
 from oracles.renderings import agreeing, answered, first_attempt
 
+from agentctl.engines.forked import Spawned
 from agentctl.errors import InputError
 from agentctl.formats._repr import to_json
 from agentctl.ingest.build import IngestOptions, ingest
@@ -121,7 +122,7 @@ def test_server_lines_become_events_beside_a_request_log(ingested, data):
 
 def test_the_dataset_does_not_depend_on_the_order_of_files_or_on_workers(tmp_path, data):
     one, two = (
-        ingest(files, tmp_path / f"{k}.trace", IngestOptions(workers=workers)).trace
+        ingest(files, tmp_path / f"{k}.trace", engine=Spawned(workers)).trace
         for k, (files, workers) in enumerate(
             [([data / SERVER, data / LOG], 1), ([data / LOG, data / SERVER], 2)]
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentctl.analyzers.columns import numbered
+from agentctl.engines.forked import Spawned
 from agentctl.ingest.build import IngestOptions, ingest
 from agentctl.ingest.hidden import HIDDEN, PLAIN
 from agentctl.trace import Trace, open_trace
@@ -25,9 +26,9 @@ NAMES = (
 )  # fmt: skip
 
 
-def read(folder: Path, files: list[Path], **options) -> Trace:
+def read(folder: Path, files: list[Path], engine: Spawned | None = None, **options) -> Trace:
     document = len(files) == 1 and files[0].name.endswith(".json.gz")
-    return ingest(files, folder, IngestOptions(json_document=document, **options)).trace
+    return ingest(files, folder, IngestOptions(json_document=document, **options), engine=engine).trace
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -87,7 +88,7 @@ def test_several_workers_hide_the_same_names_the_same_way(tmp_path):
         )
     options = {"hash_ids": True, "block_tokens": 16, "salt": tmp_path / "salt", "sessions": "explicit"}
     for name, workers in (("one", 1), ("two", 2)):
-        trace = read(tmp_path / f"{name}.trace", parts, workers=workers, **options)
+        trace = read(tmp_path / f"{name}.trace", parts, Spawned(workers), **options)
         assert trace.requests()["session_id"].n_unique() == 3
     one, two = (tmp_path / f"{name}.trace" / "requests.parquet" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
