@@ -25,6 +25,7 @@ def _accuracy(found: Predictions) -> Section:
         sentence = f"{means} of tasks say how well models answer; there are no labels that could check them."
         return Section("accuracy", "How well each model answers", sentence, warnings=_warnings(report))
     rows = [(name, *_accuracy_cells(one), one["weight"]) for name, one in told["by_model"].items()]
+    base = overall["task_mean_rmse"] ** 2
     head = (
         *(("model", ""), ("labels", "count"), ("mean score", ""), ("bias", ""), ("RMSE", "")),
         *(("RMSE of task means", ""), ("calibration error", ""), ("weight of the request", "")),
@@ -32,8 +33,8 @@ def _accuracy(found: Predictions) -> Section:
     by_task = tuple((one["task"], one["model"], *_accuracy_cells(one)) for one in told["by_task_and_model"])
     facts = (
         Fact("labels", overall["n"], "count", f"in {count(overall['sessions'], 'session')}"),
-        Fact("squared error saved", overall["squared_error_saved"], "",
-             "per label, against the mean of the task on the model; 0: the request says nothing more"),
+        Fact("squared error saved", overall["squared_error_saved"] / base if base else None, "ratio",
+             "against the mean of the task on the model; 0: the request says nothing more"),
         Fact("pairs with a label of their task", ground["labels"], "count"),
         Fact("pairs with its mean alone", ground["task mean"], "count"),
         Fact("pairs with neither", ground["none"], "count", "a router cannot choose there"),

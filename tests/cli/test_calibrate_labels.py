@@ -69,6 +69,15 @@ def test_of_noise_nothing_is_claimed(agentctl, table):
     assert "of 310 pairs the answer's length is that of whichever model served it" in done.out
 
 
+def test_what_is_saved_is_a_share_of_the_squared_error_that_can_be_seen(agentctl, table):
+    done = agentctl("calibrate", "labels", "weka.trace", "--labels", "labels.csv", "--folds", 3)
+    name, shown, unit = next(line for line in done.out.splitlines() if line.startswith("squared")).split("\t")
+    done = agentctl("calibrate", "labels", "weka.trace", "--labels", "labels.csv", "--folds", 3, "--json")
+    told = json.loads(done.out)["accuracy"]["overall"]
+    assert unit == "ratio" and told["squared_error_saved"] != 0
+    assert float(shown) == pytest.approx(told["squared_error_saved"] / told["task_mean_rmse"] ** 2)
+
+
 def test_means_of_tasks_alone_are_no_evidence_and_unknown_pairs_are_counted(agentctl, table, tmp_path):
     tasks = table.unique("request_id").select("request_id", "task")
     means = pl.DataFrame(
@@ -77,10 +86,7 @@ def test_means_of_tasks_alone_are_no_evidence_and_unknown_pairs_are_counted(agen
     pl.concat([tasks, means], how="diagonal").write_csv(tmp_path / "means.csv")
     done = agentctl("calibrate", "labels", "weka.trace", "--labels", "means.csv", "-o", "p.parquet")
     assert done.code == 0
-    assert (
-        done.out.startswith("How well each model answers\n3 means of tasks say")
-        or "3 means of tasks" in done.out
-    )
+    assert "3 means of tasks say how well models answer" in done.out
     found = pl.read_parquet(tmp_path / "p.parquet")
     unknown = found.filter(pl.col("accuracy").is_null())
     assert (unknown["task"].unique().to_list(), unknown["model"].unique().to_list()) == (["ask"], ["big"])
