@@ -71,7 +71,7 @@ def test_of_noise_nothing_is_claimed(agentctl, table):
 
 def test_what_is_saved_is_a_share_of_the_squared_error_that_can_be_seen(agentctl, table):
     done = agentctl("calibrate", "labels", "weka.trace", "--labels", "labels.csv", "--folds", 3)
-    name, shown, unit = next(line for line in done.out.splitlines() if line.startswith("squared")).split("\t")
+    _, shown, unit = next(line for line in done.out.splitlines() if line.startswith("squared")).split("\t")
     done = agentctl("calibrate", "labels", "weka.trace", "--labels", "labels.csv", "--folds", 3, "--json")
     told = json.loads(done.out)["accuracy"]["overall"]
     assert unit == "ratio" and told["squared_error_saved"] != 0
