@@ -27,3 +27,11 @@ class Usage(msgspec.Struct, gc=False):
     output_tokens_details: Details | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+
+
+def whole_prompt(usage: Usage) -> int | None:
+    """With the cached tokens, which Anthropic's API counts apart."""
+    if usage.prompt_tokens is not None or usage.input_tokens is None:
+        return usage.prompt_tokens
+    cached = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
+    return usage.input_tokens + sum(count or 0 for count in cached)

@@ -33,7 +33,7 @@ from agentctl.formats._columns import Columns
 from agentctl.formats._csv import read_csv
 from agentctl.formats._failures import status_of_error, status_of_http
 from agentctl.formats._litellm_metadata import DETAILS, ErrorInformation, Metadata, detail
-from agentctl.formats._litellm_text import json_text, sent_and_answered
+from agentctl.formats._stored_bodies import json_text, sent_and_answered
 from agentctl.formats._text import address
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import Fault, LineDecoder, ValueDecoder

@@ -28,7 +28,7 @@ from agentctl.formats._cells import NS_PER
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import MAX_SECONDS, Columns
 from agentctl.formats._mapping import Field
-from agentctl.formats._openai import ABSENT, NONE, Details, Text, Usage
+from agentctl.formats._openai import ABSENT, NONE, Details, Text, Usage, whole_prompt
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.formats.generic import status_of
 from agentctl.ingest.lines import LineDecoder
@@ -231,7 +231,7 @@ def _put_tokens(columns: Columns, usages: list[Usage]) -> None:
     prompt = [one.prompt_tokens_details or nothing for one in usages]
     output = [one.completion_tokens_details or nothing for one in usages]
     counts = {
-        "prompt_tokens": [_whole_prompt(one) for one in usages],
+        "prompt_tokens": [whole_prompt(one) for one in usages],
         "output_tokens": [_first(one.completion_tokens, one.output_tokens) for one in usages],
         "cached_tokens": [
             _first(details.cached_tokens, one.cache_read_input_tokens)
@@ -242,13 +242,6 @@ def _put_tokens(columns: Columns, usages: list[Usage]) -> None:
     }
     for name, values in counts.items():
         columns.tokens(name, values, "$.usage")
-
-
-def _whole_prompt(usage: Usage) -> int | None:
-    if usage.prompt_tokens is not None or usage.input_tokens is None:
-        return usage.prompt_tokens
-    cached = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
-    return usage.input_tokens + sum(count or 0 for count in cached)
 
 
 def _put_outcome(columns: Columns, calls: list[Call], answers: list[Answer]) -> None:

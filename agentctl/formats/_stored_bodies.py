@@ -1,4 +1,7 @@
-"""The request and the answer that LiteLLM stores: messages and tools as they came, never decoded further."""
+"""Requests and answers that a log stores as JSON in a cell: messages and tools stay as they came.
+
+LiteLLM's rows, and the reports of GuideLLM and inference-perf.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ class Body(msgspec.Struct):
     """A request body, or the parameters beside the messages."""
 
     messages: msgspec.Raw = _NULL
+    prompt: msgspec.Raw = _NULL  # of plain completions
     system: msgspec.Raw = _NULL
     tools: msgspec.Raw = _NULL
+    model: str | None = None
     stream: bool | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -40,6 +45,7 @@ class Sent(NamedTuple):
     stream: bool | None
     max_tokens: int | None
     finish_reason: str | None
+    model: str | None = None
 
 
 _body = ValueDecoder(Body | None)
@@ -58,13 +64,20 @@ def sent_and_answered(messages: Any, request: Any, parameters: Any, response: An
     streams = [stream if isinstance(stream, bool) else None, *(body.stream for body in bodies)]
     limits = [body.max_completion_tokens or body.max_tokens for body in bodies]
     prompts = [_prompt(json_text(messages), b"", bodies, reply)]
-    prompts += [_prompt(json_text(body.messages), bytes(body.system), [body], reply) for body in bodies]
+    prompts += [_prompt(_messages(body), bytes(body.system), [body], reply) for body in bodies]
     return Sent(
         next((prompt for prompt in prompts if prompt), None),
         next((value for value in streams if value is not None), None),
         next((value for value in limits if value), None),
         choice.finish_reason,
+        next((body.model for body in bodies if body.model), None),
     )
+
+
+def _messages(body: Body) -> bytes:
+    """Token ids are no text."""
+    is_text = body.messages == _NULL and bytes(body.prompt).startswith(b'"')
+    return json_text(body.prompt if is_text else body.messages)
 
 
 def _prompt(messages: bytes, system: bytes, bodies: list[Body], reply: bytes | None) -> Prompt | None:
