@@ -49,6 +49,7 @@ _REASON_CHARS = 64  # of a reason phrase; a longer text is something else
 
 
 class Run(msgspec.Struct):
+    date: str | None = None
     duration: Any = None
     model_id: str | None = None
     input_lens: list[Any] | None = None
@@ -91,11 +92,13 @@ def _batch(reading: Reading, chunk: Chunk, line: int, run: Run) -> Batch | None:
     n = len(arrays[0])
     places = [f"$[{k}]" for k in range(n)]  # of a request, in each of the arrays
     columns = Columns(reading, chunk, np.full(n, line, dtype=np.int64), within=places)
-    _put(columns, run, line)
+    _put(columns, run)
     return columns.batch()
 
 
-def _put(columns: Columns, run: Run, line: int) -> None:
+def _put(columns: Columns, run: Run) -> None:
+    """The id of a request is made of the run's date and the request's time and place, so that no two runs share
+    ids and a run that is given twice shows."""
     prompt = columns.parse(whole, run.input_lens or (), "$.input_lens")
     output = columns.parse(whole, run.output_lens or (), "$.output_lens")
     start = columns.parse(number, run.start_times or (), "$.start_times")
@@ -107,7 +110,7 @@ def _put(columns: Columns, run: Run, line: int) -> None:
     lasted = columns.parse(number, latencies if has_latencies else [None] * columns.n, "$.latencies")
     known = [error is None for error in errors]
     columns.arrival(start, "$.start_times", "s")
-    columns.text("request_id", [f"{line}.{k}" for k in range(columns.n)])
+    columns.text("request_id", [f"{run.date}-{at}-{k}" for k, at in enumerate(start)])
     columns.tokens("prompt_tokens", [n or None for n in prompt], "$.input_lens")
     columns.tokens("output_tokens", _where(known, output), "$.output_lens")
     columns.seconds("ttft_s", [first or None for first in ttft], "$.ttfts")
