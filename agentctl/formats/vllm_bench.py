@@ -97,8 +97,8 @@ def _batch(reading: Reading, chunk: Chunk, line: int, run: Run) -> Batch | None:
 
 
 def _put(columns: Columns, run: Run) -> None:
-    """The id of a request is made of the run's date and the request's time and place, so that no two runs share
-    ids and a run that is given twice shows."""
+    """Ids are made of the run's date and a request's time and place: no two runs share them, and a run that
+    is given twice shows."""
     prompt = columns.parse(whole, run.input_lens or (), "$.input_lens")
     output = columns.parse(whole, run.output_lens or (), "$.output_lens")
     start = columns.parse(number, run.start_times or (), "$.start_times")
