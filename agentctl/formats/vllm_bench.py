@@ -18,7 +18,6 @@ some versions itls are of chunks, which may hold several tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from http import HTTPStatus
 from itertools import repeat
 from typing import Any
 
@@ -44,7 +43,14 @@ ONE_RECORD_A_LINE = False
 
 _ARRAYS = ("input_lens", "output_lens", "ttfts", "itls", "start_times", "errors")
 _TOTALS = {"date", "backend", "num_prompts", "duration", "request_throughput", "total_input_tokens"}
-_CODES = {status.phrase.lower(): int(status) for status in HTTPStatus if status >= 400}
+# Reason phrases of RFC 9110 that servers of models send, and of their proxies (client closed request).
+_CODES = {
+    "bad request": 400, "unauthorized": 401, "forbidden": 403, "not found": 404, "method not allowed": 405,
+    "request timeout": 408, "content too large": 413, "request entity too large": 413,
+    "unprocessable content": 422, "unprocessable entity": 422, "too many requests": 429,
+    "client closed request": 499, "internal server error": 500, "not implemented": 501, "bad gateway": 502,
+    "service unavailable": 503, "gateway timeout": 504,
+}  # fmt: skip
 _REASON_CHARS = 64  # of a reason phrase; a longer text is something else
 
 
