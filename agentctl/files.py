@@ -7,6 +7,7 @@ that a killed run, a full disk or a second run never destroys an older result.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from agentctl.errors import OutputError
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h>
 
 
 def canonical_json(document: Any) -> bytes:
@@ -50,8 +53,8 @@ def atomic_file(path: Path, *, force: bool = False, private: bool = False) -> It
 def atomic_folder(path: Path, *, mark: str, force: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill; it becomes `path` when the block ends well.
 
-    An older folder is moved aside, replaced, and only then removed; one without the file `mark` is not ours
-    to remove.
+    An older folder changes names with it and is only then removed; one without the file `mark` is not ours to
+    remove.
     """
     with _target(path, force, mark), _disk_errors(path):
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:80]}.", suffix=".tmp", dir=path.parent))
@@ -63,10 +66,14 @@ def atomic_folder(path: Path, *, mark: str, force: bool = False) -> Iterator[Pat
             temporary.chmod(0o777 & ~_umask())
             _replace_folder(temporary, path)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove(temporary)
 
 
 def _replace_folder(new: Path, path: Path) -> None:
+    """Where names cannot be exchanged, a kill may leave the older folder aside, for _sweep to put back."""
+    if _exchange(new, path):
+        _flush(path.parent)
+        return
     aside = path.parent / f".{path.name[:80]}.{os.getpid()}.old"
     had_older = path.is_dir()
     if had_older:
@@ -79,6 +86,16 @@ def _replace_folder(new: Path, path: Path) -> None:
         raise
     _flush(path.parent)
     _remove(aside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names, at no moment of which either is missing; False where one is not there, or the system or
+    the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
 
 
 def _sweep(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,24 @@ def test_a_killed_write_leaves_the_older_result_and_does_not_stop_the_next_one(t
     write(tmp_path / "out", "new", force=True)
     assert content_of(tmp_path / "out").read_text() == "new"
     assert only(tmp_path) == ["out"], "what the killed run left is gone too"
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_an_older_folder_is_replaced_whether_or_not_names_can_be_exchanged(tmp_path, monkeypatch, can):
+    """At every change that Python makes to the file system there is a folder of that name, if they can."""
+    if not can:
+        monkeypatch.setattr("agentctl.files._exchange", lambda *_: False)
+    write_folder(tmp_path / "out", "old")
+    seen = []
+    rename, remove = Path.rename, shutil.rmtree
+    monkeypatch.setattr(Path, "rename", lambda *a: (rename(*a), seen.append((tmp_path / "out").exists()))[0])
+    monkeypatch.setattr(
+        shutil, "rmtree", lambda *a, **k: (remove(*a, **k), seen.append((tmp_path / "out").exists()))
+    )
+    write_folder(tmp_path / "out", "new", force=True)
+    assert all(seen) == can and seen
+    assert (tmp_path / "out" / "part").read_text() == "new"
+    assert only(tmp_path) == ["out"]
 
 
 def test_a_result_that_a_killed_run_had_moved_aside_comes_back(tmp_path):
