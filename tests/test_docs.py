@@ -22,6 +22,7 @@ from agentctl.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED = sorted({*PAGES, *ROOT.glob("*.md"), ROOT / "sample_traces" / "README.md"})
 SESSIONS = ("tutorial.md",)  # pages whose transcripts follow each other in one folder
 PROGRAM = [sys.executable, "-m", "agentctl.cli.main"]
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -108,7 +109,7 @@ def test_three_dots_stand_for_any_lines_and_nothing_else_is_loose():
     assert not matches("a\n", "ab\n")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_inside_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
