@@ -89,8 +89,16 @@ class Request(msgspec.Struct):
     output_metrics: Tokens | None = None
 
 
+class Requests(msgspec.Struct):
+    """By how they ended."""
+
+    successful: list[msgspec.Raw] | None = None
+    errored: list[msgspec.Raw] | None = None
+    incomplete: list[msgspec.Raw] | None = None
+
+
 class Benchmark(msgspec.Struct):
-    requests: dict[str, list[msgspec.Raw] | None] = {}
+    requests: Requests = msgspec.field(default_factory=Requests)
 
 
 class Report(msgspec.Struct):
@@ -130,7 +138,7 @@ def _requests(reading: Reading, chunk: Chunk, line: int, report: Report) -> list
     placed, n_bad, n_unsent = [], 0, 0
     for b, benchmark in enumerate(report.benchmarks):
         for kind in _STATUS:
-            for k, raw in enumerate(benchmark.requests.get(kind) or ()):
+            for k, raw in enumerate(getattr(benchmark.requests, kind) or ()):
                 path = f"$.benchmarks[{b}].requests.{kind}[{k}]"
                 request = _request.decode(raw)
                 if isinstance(request, Fault):

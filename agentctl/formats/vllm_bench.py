@@ -17,6 +17,7 @@ some versions itls are of chunks, which may hold several tokens.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
@@ -51,6 +52,7 @@ _CODES = {
     "client closed request": 499, "internal server error": 500, "not implemented": 501, "bad gateway": 502,
     "service unavailable": 503, "gateway timeout": 504,
 }  # fmt: skip
+_DATE = re.compile(r"[0-9][0-9T:-]{5,30}")
 _REASON_CHARS = 64  # of a reason phrase; a longer text is something else
 
 
@@ -116,7 +118,8 @@ def _put(columns: Columns, run: Run) -> None:
     lasted = columns.parse(number, latencies if has_latencies else [None] * columns.n, "$.latencies")
     known = [error is None for error in errors]
     columns.arrival(start, "$.start_times", "s")
-    columns.text("request_id", [f"{run.date}-{at}-{k}" for k, at in enumerate(start)])
+    date = run.date if _DATE.fullmatch(run.date or "") else None  # nothing else is copied into a name
+    columns.text("request_id", [f"{date}-{at}-{k}" for k, at in enumerate(start)])
     columns.tokens("prompt_tokens", [n or None for n in prompt], "$.input_lens")
     columns.tokens("output_tokens", _where(known, output), "$.output_lens")
     columns.seconds("ttft_s", [first or None for first in ttft], "$.ttfts")

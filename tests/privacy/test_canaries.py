@@ -27,6 +27,7 @@ KEPT = {
     *("request_id", "x_request_id", "x_correlation_id", "x-request-id", "gen_ai.request.id", "rid"),
     *(
         "gen_ai.response.id",
+        "response_id",
         "chat_id",
         "parent_chat_id",
         "session_id",
@@ -46,7 +47,7 @@ KEPT = {
     ),  # where a log of text names them
 }
 SHOWN = {
-    *("model", "Model", "llm.model_name", "gen_ai.request.model", "gen_ai.response.model"),
+    *("model", "Model", "model_id", "llm.model_name", "gen_ai.request.model", "gen_ai.response.model"),
     *("incomingModelName", "targetModel", "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason"),
 }
 
