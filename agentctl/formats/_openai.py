@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 NONE = msgspec.Raw(b"")
@@ -29,7 +31,35 @@ class Usage(msgspec.Struct, gc=False):
     cache_creation_input_tokens: int | None = None
 
 
-def whole_prompt(usage: Usage) -> int | None:
+class Counts(NamedTuple):
+    """Tokens of one request, by the column that they go into."""
+
+    prompt_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+
+
+def counts_of(usage: Usage) -> Counts:
+    """As chat completions or Anthropic's messages name them."""
+    prompt, output = (
+        details or Details() for details in (usage.prompt_tokens_details, usage.completion_tokens_details)
+    )
+    return Counts(
+        _whole_prompt(usage),
+        _known(usage.completion_tokens, usage.output_tokens),
+        _known(prompt.cached_tokens, usage.cache_read_input_tokens),
+        usage.cache_creation_input_tokens,
+        output.reasoning_tokens,
+    )
+
+
+def _known(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
+
+
+def _whole_prompt(usage: Usage) -> int | None:
     """With the cached tokens, which Anthropic's API counts apart."""
     if usage.prompt_tokens is not None or usage.input_tokens is None:
         return usage.prompt_tokens

@@ -23,7 +23,7 @@ import msgspec
 
 from agentctl.formats._columns import Columns
 from agentctl.formats._failures import http_status_in, status_of_error
-from agentctl.formats._openai import Details, Usage, whole_prompt
+from agentctl.formats._openai import Usage, counts_of
 from agentctl.formats._stored_bodies import Sent, sent_and_answered
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.ingest.lines import LineDecoder
@@ -123,31 +123,21 @@ def _batch(rows: list[Row], columns: Columns) -> Batch:
 
 
 def _put_tokens(columns: Columns, rows: list[Row]) -> None:
+    """As the server counts them, else the client."""
     path = "$.info.response_metrics.server_usage"
-    usages = [_response(row).server_usage or Usage() for row in rows]
-    theirs = [whole_prompt(usage) or None for usage in usages]
+    told = [counts_of(_response(row).server_usage or Usage()) for row in rows]
+    theirs = [counts.prompt_tokens or None for counts in told]
     pairs = list(zip(theirs, map(_own_prompt, rows), strict=True))
     columns.tokens("prompt_tokens", [their or own for their, own in pairs], f"{path}.prompt_tokens", low=1)
     sources = ["reported" if their else "tokenizer" if own else None for their, own in pairs]
     columns.put("token_source", sources)
     outputs = [
-        _first(usage.completion_tokens, usage.output_tokens, _own_output(row))
-        for usage, row in zip(usages, rows, strict=True)
+        _own_output(row) if counts.output_tokens is None else counts.output_tokens
+        for counts, row in zip(told, rows, strict=True)
     ]
     columns.tokens("output_tokens", outputs, f"{path}.completion_tokens")
-    details = [usage.prompt_tokens_details or Details() for usage in usages]
-    cached = [
-        _first(detail.cached_tokens, usage.cache_read_input_tokens)
-        for detail, usage in zip(details, usages, strict=True)
-    ]
-    columns.tokens("cached_tokens", cached, path)
-    columns.tokens("cache_write_tokens", [usage.cache_creation_input_tokens for usage in usages], path)
-    thoughts = [usage.completion_tokens_details or Details() for usage in usages]
-    columns.tokens("reasoning_tokens", [detail.reasoning_tokens for detail in thoughts], path)
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
+    for name in ("cached_tokens", "cache_write_tokens", "reasoning_tokens"):
+        columns.tokens(name, [getattr(counts, name) for counts in told], path)
 
 
 def _own_prompt(row: Row) -> int | None:

@@ -28,7 +28,7 @@ from agentctl.formats._cells import NS_PER
 from agentctl.formats._clock import Clock
 from agentctl.formats._columns import MAX_SECONDS, Columns
 from agentctl.formats._mapping import Field
-from agentctl.formats._openai import ABSENT, NONE, Details, Text, Usage, whole_prompt
+from agentctl.formats._openai import ABSENT, NONE, Counts, Text, Usage, counts_of
 from agentctl.formats.base import Batch, Reading, Sample
 from agentctl.formats.generic import status_of
 from agentctl.ingest.lines import LineDecoder
@@ -227,21 +227,9 @@ def _put_times(
 
 
 def _put_tokens(columns: Columns, usages: list[Usage]) -> None:
-    nothing = Details()
-    prompt = [one.prompt_tokens_details or nothing for one in usages]
-    output = [one.completion_tokens_details or nothing for one in usages]
-    counts = {
-        "prompt_tokens": [whole_prompt(one) for one in usages],
-        "output_tokens": [_first(one.completion_tokens, one.output_tokens) for one in usages],
-        "cached_tokens": [
-            _first(details.cached_tokens, one.cache_read_input_tokens)
-            for details, one in zip(prompt, usages, strict=True)
-        ],
-        "cache_write_tokens": [one.cache_creation_input_tokens for one in usages],
-        "reasoning_tokens": [details.reasoning_tokens for details in output],
-    }
-    for name, values in counts.items():
-        columns.tokens(name, values, "$.usage")
+    told = [counts_of(usage) for usage in usages]
+    for name in Counts._fields:
+        columns.tokens(name, [getattr(counts, name) for counts in told], "$.usage")
 
 
 def _put_outcome(columns: Columns, calls: list[Call], answers: list[Answer]) -> None:
