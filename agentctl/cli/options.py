@@ -28,9 +28,7 @@ Trace = Annotated[
 ]
 EngineName = Annotated[
     str | None,
-    typer.Option(
-        "--engine", metavar="WHERE", help="Where it is computed: processes (default), serial or ray."
-    ),
+    typer.Option("--engine", metavar="WHERE", help="Where it is computed: processes, serial or ray."),
 ]
 Workers = Annotated[
     int | None,

@@ -156,25 +156,25 @@ def _read_all(
         hashing=hashing,
     )
     trie, texts = Trie(), Texts(hashing)
-    spools = [spool.resolve() / f"{k}.arrow" for k in range(len(paths))]
+    spools = {path: spool.resolve() / f"{k}.arrow" for k, path in enumerate(paths)}
     reports: dict[str, FileReport] = {}
 
-    def took(path: str, report: FileReport) -> None:
-        reports[path] = report
-        if progress:
-            progress(0.8 * len(reports) / len(paths), f"read {len(reports)} of {len(paths)}")
-
-    elsewhere = [] if engine.workers == 1 or len(paths) == 1 else [path for path in paths if path != "-"]
-    for path, file in zip(paths, spools, strict=True):
-        if path not in elsewhere:
-            took(path, read_file(path, options.format, read_options, trie, file, texts))
+    is_divided = engine.workers > 1 and len(paths) > 1
+    for path in paths:
+        if not is_divided or path == "-":  # standard input is this process's alone
+            if progress:
+                progress(0.8 * len(reports) / len(paths), f"reading {len(reports) + 1} of {len(paths)}")
+            reports[path] = read_file(path, options.format, read_options, trie, spools[path], texts)
+    elsewhere = [path for path in paths if path not in reports]
     read = partial(_read_alone, options.format, read_options)
-    jobs = [(str(Path(path).absolute()), spools[paths.index(path)]) for path in elsewhere]
+    jobs = [(str(Path(path).absolute()), spools[path]) for path in elsewhere]
     for path, report in zip(elsewhere, in_order(read, jobs, engine), strict=True):
         nodes = report.spool.with_suffix(".parent.npy"), report.spool.with_suffix(".hash.npy")
         numbers = trie.merge(*(np.load(path, mmap_mode="r") for path in nodes))
         report.node_numbers = {"tip_node": numbers, **texts.merge(report.spool)}
-        took(path, report)
+        reports[path] = report
+        if progress:
+            progress(0.8 * len(reports) / len(paths), f"read {len(reports)} of {len(paths)}")
     return [reports[path] for path in paths], trie, texts
 
 
